@@ -1,0 +1,69 @@
+"""Secrets: told by flag name, variable name or look of the value; never printed, never hashed in the clear.
+
+Called by the importers before anything is stored in a manifest. A name that merely contains TOKEN because it counts tokens
+(``MAX_TOTAL_TOKENS``, ``TOKENIZER``) is not a secret.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+
+from manifests.model import REDACTED
+
+_ENV_SECRET = re.compile(
+    r"(?:SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|APIKEY|TOKEN(?!S?(?:_|$)?(?:IZE|IZER))|_KEY$|^KEY$|_PAT$)", re.IGNORECASE
+)
+_COUNTS_TOKENS = re.compile(r"TOKENS(?:_|$)|TOKENIZ|TOKEN_(?:BUDGET|LIMIT|THRESHOLD|USAGE|COUNT|PENALTY|RATIO|IDS?$)", re.IGNORECASE)
+_NUMBER = re.compile(r"^\s*-?[\d.]+[kKmMgG]?\s*$")
+_FLAG_SECRET = re.compile(
+    r"^(?:.*[-_])?(?:api[-_]?keys?|secret(?:[-_].*)?|password|passphrase|keyfile[-_]password|credentials?|access[-_]key(?:[-_]id)?"
+    r"|(?:hf|auth|access|admin|bearer|github|hub|use[-_]auth)[-_]tokens?|token)$"
+)
+_VALUE_SECRET = re.compile(
+    r"\b(?:hf_[A-Za-z0-9]{6,}|sk-[A-Za-z0-9_-]{6,}|gh[pousr]_[A-Za-z0-9]{16,}|glpat-[\w-]{16,}|AKIA[0-9A-Z]{16}|xox[abp]-[\w-]{10,}"
+    r"|nvapi-[\w-]{16,}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*)"
+)
+_BEARER = re.compile(r"(\b(?:Bearer|Basic)\s+)[^\s'\"]{6,}", re.IGNORECASE)
+_USERINFO = re.compile(r"(\b[a-zA-Z][\w+.-]*://[^\s/:@]*:)[^\s/@]+(?=@)")
+_ASSIGN = re.compile(
+    r"(?P<head>(?:--?(?P<flag>[A-Za-z][\w.-]*)|\b(?P<env>[A-Za-z_]\w*))(?:=|\s+))(?P<quote>['\"]?)(?P<value>[^\s'\"$][^\s'\"]*)(?P=quote)"
+)
+
+
+def is_secret_env(name: str, value: object = None) -> bool:
+    """Whether a variable's name says that its value is a secret."""
+    if not _ENV_SECRET.search(name):
+        return False
+    if _COUNTS_TOKENS.search(name) and not re.search(r"SECRET|PASSW|_KEY$|CREDENTIAL", name, re.IGNORECASE):
+        return isinstance(value, str) and bool(value) and not _NUMBER.match(value) and not re.search(r"TOKENIZ", name, re.IGNORECASE)
+    return not (value is not None and re.fullmatch(r"(?i)true|false|yes|no", str(value).strip()))
+
+
+def is_secret_flag(name: str) -> bool:
+    """Whether a flag's name (without dashes) says that its value is a secret."""
+    return bool(_FLAG_SECRET.match(name.lower())) and not re.search(r"tokeniz", name, re.IGNORECASE)
+
+
+def redact_text(text: str) -> str:
+    """The text without anything that looks like a credential, whatever it is called."""
+    text = _USERINFO.sub(lambda match: match[1] + REDACTED, text)
+    text = _BEARER.sub(lambda match: match[1] + REDACTED, text)
+    return _VALUE_SECRET.sub(REDACTED, text)
+
+
+def redact_script(text: str) -> str:
+    """A shell text or file without secrets: by the names of flags and variables in it, and by the look of values."""
+
+    def hide(match: re.Match[str]) -> str:
+        flag, env = match["flag"], match["env"]
+        secret = is_secret_flag(flag) if flag else (match["head"].endswith("=") and is_secret_env(env, match["value"]))
+        return match["head"] + match["quote"] + REDACTED + match["quote"] if secret else match[0]
+
+    return redact_text(_ASSIGN.sub(hide, text))
+
+
+def salted_hash(value: str, salt: bytes) -> str:
+    """HMAC-SHA-256 of a secret, hex: says "changed" without saying what; useless without the salt."""
+    return hmac.new(salt, value.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()

@@ -1,0 +1,43 @@
+"""Engine versions in order: ``0.8.5.post2`` > ``0.8.5``; ``1.3.0rc1`` < ``1.3.0``.
+
+Only what engines really publish (PEP 440 releases, pre- and post-releases); anything else is None, never guessed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+Key = tuple[tuple[int, ...], int, int]
+_VERSION = re.compile(r"^v?(\d{1,6}(?:\.\d{1,6}){0,4})(?:[.-]?(a|b|rc|dev|alpha|beta|post)\.?(\d{1,9})?)?(?:[+.-].*)?$")
+_STAGE = {"dev": -4, "a": -3, "alpha": -3, "b": -2, "beta": -2, "rc": -1, "post": 1}
+
+
+def version_key(text: str | None) -> Key | None:
+    """A comparable key, None when the text is no version."""
+    match = _VERSION.match(text.strip()) if text else None
+    if match is None:
+        return None
+    numbers = tuple(int(part) for part in match[1].split("."))
+    while len(numbers) > 1 and numbers[-1] == 0:
+        numbers = numbers[:-1]
+    stage = _STAGE[match[2]] if match[2] else 0
+    return numbers, stage, int(match[3] or 0)
+
+
+def bracket(version: str, sampled: Iterable[str]) -> tuple[str | None, str | None]:
+    """The sampled versions around ``version``: (last not above, first not below); equal twice when it was sampled itself."""
+    key = version_key(version)
+    below: str | None = None
+    above: str | None = None
+    if key is None:
+        return None, None
+    for candidate in sorted(sampled, key=lambda item: version_key(item) or ((0,), 0, 0)):
+        other = version_key(candidate)
+        if other is None:
+            continue
+        if other <= key:
+            below = candidate
+        if other >= key and above is None:
+            above = candidate
+    return below, above
