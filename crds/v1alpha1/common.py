@@ -1,7 +1,8 @@
 """Scalars shared by every Weighlock object: durations, ratios, percentiles, quantities of bytes.
 
-The API holds no floats: durations (`90s`), ratios (`25%`, `1pp`), percentiles (`99.9`) and probabilities (`0.01`) are strings.
-The parse functions here are the only readers of those strings; they raise `ValueError` with a sentence that says what to write.
+The API holds no floats: durations (`90s`), ratios (`25%`, `1pp`), percentiles (`99.9`) and probabilities (`0.01`)
+are strings. The parse functions here are the only readers of those strings; they raise `ValueError` with a sentence
+that says what to write.
 """
 
 import re
