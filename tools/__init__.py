@@ -1,0 +1,1 @@
+"""Development tools: nothing here ships with the product, and the product imports none of it."""
