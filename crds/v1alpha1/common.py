@@ -6,9 +6,10 @@ that says what to write.
 """
 
 import re
+from collections.abc import Callable
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
 GROUP = "weighlock.dev"
@@ -54,12 +55,12 @@ def parse_bytes(text: str) -> int:
     return int(match[1]) * _BYTE_UNITS[match[2]]
 
 
-def _checked(parse):  # type: ignore[no-untyped-def]
+def _checked(parse: Callable[[str], float]) -> AfterValidator:
     def check(text: str) -> str:
         parse(text)
         return text
 
-    return check
+    return AfterValidator(check)
 
 
 def _check_probability(text: str) -> str:
@@ -80,13 +81,18 @@ def _check_limit(text: str) -> str:
     return text
 
 
-Duration = Annotated[str, AfterValidator(_checked(parse_duration_seconds))]
-Ratio = Annotated[str, AfterValidator(_checked(parse_ratio))]
-Decimal = Annotated[str, AfterValidator(_checked(parse_number))]
-Probability = Annotated[str, AfterValidator(_check_probability)]
-Percentile = Annotated[str, AfterValidator(_check_percentile)]
-Bytes = Annotated[str, AfterValidator(_checked(parse_bytes))]
-Limit = Annotated[str, AfterValidator(_check_limit)]
+def _schema(*patterns: re.Pattern[str]) -> WithJsonSchema:
+    alternatives = "|".join(f"({pattern.pattern.strip('^$')})" for pattern in patterns)
+    return WithJsonSchema({"type": "string", "maxLength": 32, "pattern": f"^({alternatives})$"})
+
+
+Duration = Annotated[str, _checked(parse_duration_seconds), _schema(_DURATION)]
+Ratio = Annotated[str, _checked(parse_ratio), _schema(_RATIO)]
+Decimal = Annotated[str, _checked(parse_number), _schema(_NUMBER)]
+Probability = Annotated[str, AfterValidator(_check_probability), _schema(_NUMBER)]
+Percentile = Annotated[str, AfterValidator(_check_percentile), _schema(_NUMBER)]
+Bytes = Annotated[str, _checked(parse_bytes), _schema(_BYTES)]
+Limit = Annotated[str, AfterValidator(_check_limit), _schema(_DURATION, _RATIO)]
 
 
 class ApiModel(BaseModel):

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from crds.v1alpha1.common import ApiModel, Bytes, Duration, Limit, Percentile, Probability, Ratio
+from crds.v1alpha1.common import ApiModel, Bytes, Decimal, Duration, Limit, Percentile, Probability, Ratio
 
 
 class Metric(StrEnum):
@@ -159,7 +159,7 @@ class Evidence(ApiModel):
     alpha_rollback: Probability = Field("0.01", description="Bound of a false rollback over the whole attempt.")
     alpha_promote: Probability = Field("0.05", description="Bound of a false promotion per step.")
     history: Duration = Field("1h", description="A/A history of stable that is asked for before a step.")
-    phi_floor: str = Field("1.2", description="Least variance inflation assumed for dependence.")
+    phi_floor: Decimal = Field("1.2", description="Least variance inflation assumed for dependence.")
     min_step: Duration = Field("10m", description="A step is never shorter.")
     min_blocks: int = Field(30, ge=1, le=10000, description="Closed blocks that a step needs at least.")
     warmup: Duration = Field("3m", description="Requests on pods younger than this are not judged.")

@@ -235,6 +235,7 @@ class WorstStratum(ApiModel):
     tenant: str = Field("", description="Tenant.")
     bucket: str = Field("", description="Length bucket.")
     metric: str = Field("", description="Metric.")
+    label: str = Field("", description="tenant/bucket/metric, for the printer column.")
 
 
 class VerdictStatus(ApiModel):
