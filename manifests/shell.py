@@ -1,0 +1,896 @@
+"""What a shell text would run, as far as that can be decided by reading; nothing is ever executed.
+
+Called by :mod:`manifests.launch` for ``sh -c`` strings and for scripts out of ConfigMaps. Parses with the bash grammar of
+tree-sitter and evaluates assignments, arrays, quoting, parameter and arithmetic expansion, heredocs into files, functions, tests
+on known values, ``exec``, ``eval``, ``set --``, ``source``. What depends on run time stays an expression (``known=False``).
+Knows nothing of engines or Kubernetes.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from tree_sitter import Language, Node, Parser
+
+MAX_STEPS = 4000
+MAX_DEPTH = 24
+MAX_FILE = 256 * 1024
+_LOST_CONTINUATION = re.compile(r"\\[ \t]+(?=\r?\n)")
+_PARAMETER = re.compile(r"^\$\{(?P<bang>!?)(?P<hash>#?)(?P<name>[A-Za-z_]\w*|[0-9]+|[@*#?$!-])(?P<index>\[[^\]]*\])?(?P<op>.*)\}$", re.DOTALL)
+_NAME = re.compile(r"^[A-Za-z_]\w*$")
+_SAFE_ARITHMETIC = re.compile(r"^[\d\s+\-*/%()<>=!&|]+$")
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One word of a command line: its text, whether the text is what the process gets, and its line (1-based, in the script)."""
+
+    text: str
+    known: bool = True
+    line: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command that the script would run: words, variables it sets for itself, whether it certainly runs, where its output goes."""
+
+    words: tuple[Token, ...]
+    env: Mapping[str, Token] = field(default_factory=dict)
+    certain: bool = True
+    background: bool = False
+    replaces_shell: bool = False
+    line: int = 1
+
+
+@dataclass(slots=True)
+class Script:
+    """The reading of a script: commands in order, files it writes, what could not be followed."""
+
+    commands: list[Command] = field(default_factory=list)
+    files: dict[str, str] = field(default_factory=dict)
+    problems: list[tuple[str, int, str]] = field(default_factory=list)
+
+
+@cache
+def _parser() -> Parser:
+    import tree_sitter_bash
+
+    return Parser(Language(tree_sitter_bash.language()))
+
+
+Value = Token | list[Token]
+
+
+def read_script(
+    text: str,
+    env: Mapping[str, Token],
+    args: tuple[Token, ...] = (),
+    files: Callable[[str], str | None] = lambda _: None,
+    open_env: bool = False,
+) -> Script:
+    """Evaluates a script.
+
+    Args:
+        text: the script; at most 256 KiB are read.
+        env: variables of the process (a value that is not known carries its expression).
+        args: ``$0`` and the positional parameters.
+        files: text of a file that the script may read, None where it is not in the input.
+        open_env: more variables may exist than ``env`` lists (``envFrom``), so an unset variable is not known to be unset.
+    """
+    shell = _Shell(dict(env), list(args), files, open_env)
+    shell.run_text(text[:MAX_FILE], 1)
+    return shell.out
+
+
+class _Exit(Exception):
+    """The script certainly ends here (exec, exit)."""
+
+
+class _Shell:
+    def __init__(self, env: dict[str, Token], args: list[Token], files: Callable[[str], str | None], open_env: bool) -> None:
+        self.vars: dict[str, Value] = dict(env)
+        self.exported = set(env)
+        self.original = dict(env)
+        self.zero = args[0] if args else Token("sh")
+        self.args = args[1:]
+        self.read_file, self.open_env = files, open_env
+        self.functions: dict[str, tuple[Node, bytes, int]] = {}
+        self.out = Script()
+        self.steps = self.depth = self.unsure = 0
+        self.data = b""
+        self.base = 1
+
+    # --- text and nodes -------------------------------------------------------------------------------------------------
+
+    def run_text(self, text: str, line: int) -> None:
+        """Parses and runs a text; ends quietly where the script ends."""
+        if self.depth >= MAX_DEPTH:
+            self.out.problems.append(("shell-too-deep", line, "scripts call each other too deeply"))
+            return
+        text = text.replace("\r\n", "\n")
+        for match in _LOST_CONTINUATION.finditer(text):
+            self.out.problems.append(("lost-continuation", line + text.count("\n", 0, match.start()), "a backslash followed by a blank"))
+        saved = self.data, self.base
+        self.data, self.base = text.encode("utf-8", "replace"), line
+        tree = _parser().parse(self.data)
+        if tree.root_node.has_error:
+            where = _first_error(tree.root_node)
+            self.out.problems.append(("shell-syntax", line + where, "the shell text does not parse here"))
+        self.depth += 1
+        try:
+            self._block(tree.root_node)
+        except _Exit:
+            if self.depth > 1:
+                raise
+        finally:
+            self.depth -= 1
+            self.data, self.base = saved
+
+    def text(self, node: Node) -> str:
+        return self.data[node.start_byte : node.end_byte].decode("utf-8", "replace")
+
+    def line(self, node: Node) -> int:
+        return self.base + int(node.start_point[0])
+
+    # --- statements -----------------------------------------------------------------------------------------------------
+
+    def _block(self, node: Node) -> None:
+        children = node.children
+        for index, child in enumerate(children):
+            if child.is_named and child.type not in ("comment", "heredoc_body"):
+                following = children[index + 1] if index + 1 < len(children) else None
+                self._statement(child, background=following is not None and following.type == "&")
+
+    def _statement(self, node: Node, background: bool = False) -> None:
+        self.steps += 1
+        if self.steps > MAX_STEPS:
+            if self.steps == MAX_STEPS + 1:
+                self.out.problems.append(("shell-too-long", self.line(node), "the script is too long to follow"))
+            return
+        handler: Callable[..., None] | None = getattr(self, f"_on_{node.type}", None)
+        if node.type in ("command", "redirected_statement", "pipeline"):
+            assert handler is not None
+            handler(node, background)
+        elif handler is not None:
+            handler(node)
+        elif node.type in ("program", "compound_statement", "do_group", "ERROR"):
+            self._block(node)
+
+    def _on_list(self, node: Node) -> None:
+        parts = node.children
+        self._statement(parts[0])
+        operator = parts[1].type if len(parts) > 2 else ""
+        if len(parts) < 3:
+            return
+        outcome = self._outcome(parts[0])
+        if operator == "&&" and outcome is not False:
+            self._statement(parts[2])
+        elif operator == "||" and outcome is not True:
+            if outcome is False:
+                self._statement(parts[2])
+            else:
+                self._perhaps([parts[2]])
+
+    def _on_if_statement(self, node: Node) -> None:
+        branches: list[tuple[Node | None, list[Node]]] = []
+        condition, body = node.child_by_field_name("condition"), []
+        for child in node.named_children:
+            if child.type in ("elif_clause", "else_clause"):
+                branches.append((condition, body))
+                inner = [c for c in child.named_children if c.type != "comment"]
+                condition, body = (inner[0], inner[1:]) if child.type == "elif_clause" else (None, inner)
+            elif condition is None or child.id != condition.id:
+                body.append(child)
+        branches.append((condition, body))
+        unsure: list[list[Node]] = []
+        for test, statements in branches:
+            outcome = True if test is None else self._outcome(test)
+            if outcome is False:
+                continue
+            if outcome is True and not unsure:
+                for statement in statements:
+                    self._statement(statement)
+                return
+            unsure.append(statements)
+            if outcome is True:
+                break
+        if unsure:
+            self._alternatives(unsure)
+
+    def _alternatives(self, branches: list[list[Node]]) -> None:
+        before = dict(self.vars)
+        results = []
+        for statements in branches:
+            self.vars = dict(before)
+            self._perhaps(statements, merge=False)
+            results.append(self.vars)
+        merged = dict(before)
+        for name in {key for result in [*results] for key in result}:
+            values = [result.get(name, before.get(name)) for result in [*results, before]]
+            merged[name] = values[0] if all(value == values[0] for value in values) else Token(f"${{{name}}}", False)  # type: ignore[assignment]
+        self.vars = merged
+
+    def _perhaps(self, statements: list[Node], merge: bool = True) -> None:
+        """Statements that may or may not run: their commands are uncertain, what they assign is no longer known."""
+        before = dict(self.vars)
+        self.unsure += 1
+        try:
+            for statement in statements:
+                self._statement(statement)
+        except _Exit:
+            self.vars = before
+        finally:
+            self.unsure -= 1
+        if merge:
+            for name, value in self.vars.items():
+                if before.get(name) != value:
+                    self.vars[name] = Token(f"${{{name}}}", False)
+
+    def _on_while_statement(self, node: Node) -> None:
+        body = [child for child in node.named_children if child.type == "do_group"]
+        condition = node.child_by_field_name("condition")
+        if condition is None or self._outcome(condition) is not False:
+            self._perhaps(list(body))
+
+    def _on_for_statement(self, node: Node) -> None:
+        name_node = node.child_by_field_name("variable")
+        body = [child for child in node.named_children if child.type == "do_group"]
+        words: list[Token] = []
+        for child in node.named_children:
+            if child.type not in ("do_group", "comment") and (name_node is None or child.id != name_node.id):
+                words += self.words(child)
+        if name_node is None or len(words) > 64 or not all(word.known for word in words):
+            if name_node is not None:
+                self.vars[self.text(name_node)] = Token(f"${{{self.text(name_node)}}}", False)
+            self._perhaps(list(body))
+            return
+        for word in words:
+            self.vars[self.text(name_node)] = word
+            for statement in body:
+                self._statement(statement)
+
+    def _on_c_style_for_statement(self, node: Node) -> None:
+        self._perhaps([child for child in node.named_children if child.type in ("do_group", "compound_statement")])
+
+    def _on_case_statement(self, node: Node) -> None:
+        subject = node.child_by_field_name("value")
+        value = self.one(subject) if subject is not None else Token("", False)
+        bodies: list[list[Node]] = []
+        for item in node.named_children:
+            if item.type != "case_item":
+                continue
+            patterns = [c for i, c in enumerate(item.children) if c.is_named and item.field_name_for_child(i) == "value"]
+            body = [c for i, c in enumerate(item.children) if c.is_named and item.field_name_for_child(i) != "value"]
+            if not value.known:
+                bodies.append(body)
+            elif any(fnmatch.fnmatchcase(value.text, self.one(pattern).text) for pattern in patterns):
+                for statement in body:
+                    self._statement(statement)
+                return
+        if bodies:
+            self._alternatives(bodies)
+
+    def _on_function_definition(self, node: Node) -> None:
+        name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
+        if name is not None and body is not None:
+            self.functions[self.text(name)] = (body, self.data, self.base)
+
+    def _on_subshell(self, node: Node) -> None:
+        before, exported = dict(self.vars), set(self.exported)
+        try:
+            self._block(node)
+        except _Exit:
+            pass
+        self.vars, self.exported = before, exported
+
+    def _on_negated_command(self, node: Node) -> None:
+        for child in node.named_children:
+            self._statement(child)
+
+    def _on_pipeline(self, node: Node, background: bool = False) -> None:
+        for child in node.named_children:
+            try:
+                self._statement(child, background)
+            except _Exit:
+                pass
+
+    def _on_redirected_statement(self, node: Node, background: bool = False) -> None:
+        body = node.child_by_field_name("body")
+        self._capture(node, body)
+        if body is not None:
+            if body.type in ("command", "pipeline"):
+                self._statement(body, background)
+            else:
+                self._statement(body)
+
+    def _capture(self, node: Node, body: Node | None) -> None:
+        """``cat <<EOF > file`` and ``echo text > file``: the file's text is known from here on."""
+        target: str | None = None
+        append = False
+        content: str | None = None
+        for child in node.named_children:
+            heredoc = child.type == "heredoc_redirect"
+            redirects = [c for c in child.named_children if c.type == "file_redirect"] if heredoc else [child]
+            for redirect in redirects:
+                if redirect.type == "file_redirect" and self.text(redirect).lstrip("1&").startswith((">", ">|")):
+                    destination = redirect.child_by_field_name("destination")
+                    token = self.one(destination) if destination is not None else Token("", False)
+                    target, append = (token.text if token.known else None), self.text(redirect).startswith(">>")
+            if heredoc:
+                content = self._heredoc(child)
+                tees = [c for c in child.named_children if c.type == "pipeline"]
+                for tee in tees:
+                    self._statement(tee)
+        if target is None and body is not None and body.type == "command" and content is not None:
+            words = [token for child in body.named_children for token in self.words(child)]
+            if words and words[0].text == "tee" and len(words) > 1 and words[-1].known:
+                target = words[-1].text
+        if target is None:
+            return
+        if content is None and body is not None and body.type == "command":
+            content = self._printed([token for child in body.named_children for token in self.words(child)])
+        if content is not None and not self.unsure and target != "/dev/null":
+            self.out.files[target] = (self.out.files.get(target, "") if append else "") + content
+        elif target in self.out.files:
+            del self.out.files[target]
+
+    def _heredoc(self, node: Node) -> str | None:
+        start = next((c for c in node.named_children if c.type == "heredoc_start"), None)
+        body = next((c for c in node.named_children if c.type == "heredoc_body"), None)
+        if start is None or body is None:
+            return None
+        operator = self.text(node)[:3]
+        raw = self.text(body)
+        if not re.match(r"['\"\\]", self.text(start)):
+            pieces = self._pieces(body, body.start_byte, body.end_byte, keep_quotes=True)
+            if not all(piece.known for piece in pieces):
+                return None
+            raw = re.sub(r"\\([$`\\])", r"\1", "".join(piece.text for piece in pieces)).replace("\\\n", "")
+        if operator == "<<-":
+            raw = re.sub(r"(?m)^\t+", "", raw)
+        return raw
+
+    @staticmethod
+    def _printed(words: list[Token]) -> str | None:
+        if not words or not all(word.known for word in words):
+            return None
+        name, rest = words[0].text, [word.text for word in words[1:]]
+        if name == "echo":
+            newline = True
+            while rest and re.fullmatch(r"-[neE]+", rest[0]):
+                newline = newline and "n" not in rest[0]
+                rest = rest[1:]
+            return " ".join(rest) + ("\n" if newline else "")
+        if name == "printf" and rest:
+            return _printf(rest[0], rest[1:])
+        return None
+
+    # --- assignments and commands -----------------------------------------------------------------------------------------
+
+    def _on_variable_assignment(self, node: Node) -> None:
+        name_node, value_node = node.child_by_field_name("name"), node.child_by_field_name("value")
+        if name_node is None:
+            return
+        append = "+=" in self.text(node)[: len(self.text(name_node)) + 2]
+        if name_node.type == "subscript":
+            self.vars[self.text(name_node).split("[", 1)[0]] = Token(f"${{{self.text(name_node)}}}", False)
+            return
+        name = self.text(name_node)
+        value: Value
+        if value_node is None:
+            value = Token("", True, self.line(node))
+        elif value_node.type == "array":
+            value = [token for child in value_node.named_children for token in self.words(child)]
+        else:
+            value = self.one(value_node)
+        if append:
+            old = self.vars.get(name)
+            if isinstance(value, list):
+                value = (old if isinstance(old, list) else [old] if old is not None else []) + value
+            elif isinstance(old, Token):
+                value = Token(old.text + value.text, old.known and value.known, value.line)
+        self.vars[name] = value
+
+    def _on_variable_assignments(self, node: Node) -> None:
+        for child in node.named_children:
+            self._statement(child)
+
+    def _on_declaration_command(self, node: Node) -> None:
+        word = self.text(node.children[0])
+        exports = word == "export" or (word in ("declare", "typeset") and " -x" in self.text(node))
+        for child in node.named_children:
+            if child.type == "variable_assignment":
+                self._statement(child)
+                name = child.child_by_field_name("name")
+                if exports and name is not None:
+                    self.exported.add(self.text(name))
+            elif child.type == "variable_name" and exports:
+                self.exported.add(self.text(child))
+
+    def _on_test_command(self, node: Node) -> None:
+        return
+
+    def _on_unset_command(self, node: Node) -> None:
+        for child in node.named_children:
+            if child.type == "variable_name":
+                self.vars.pop(self.text(child), None)
+                self.exported.discard(self.text(child))
+
+    def _on_command(self, node: Node, background: bool = False) -> None:
+        prefix: dict[str, Token] = {}
+        words: list[Token] = []
+        herestring: Token | None = None
+        for child in node.named_children:
+            if child.type == "variable_assignment":
+                name, value = child.child_by_field_name("name"), child.child_by_field_name("value")
+                if name is not None:
+                    prefix[self.text(name)] = self.one(value) if value is not None else Token("")
+            elif child.type == "herestring_redirect":
+                herestring = self.one(child.named_children[-1]) if child.named_children else None
+            elif child.type in ("file_redirect", "heredoc_redirect", "comment"):
+                continue
+            else:
+                words += self.words(child)
+        if words:
+            self._invoke(words, prefix, background, herestring, self.line(node))
+
+    def _invoke(self, words: list[Token], prefix: dict[str, Token], background: bool, herestring: Token | None, line: int) -> None:
+        name = words[0].text
+        if name in self.functions and words[0].known:
+            self._call(name, words)
+        elif name == "eval" and len(words) > 1:
+            self._eval(words, line)
+        elif name in (".", "source") and len(words) > 1:
+            content = self.file(words[1])
+            if content is not None:
+                self.run_text(content, 1)
+        elif name == "exec" and len(words) > 1:
+            rest = words[1:]
+            while len(rest) > 2 and rest[0].text in ("-a", "-c", "-l"):
+                rest = rest[2:] if rest[0].text == "-a" else rest[1:]
+            self._emit(rest, prefix, background, line, replaces=True)
+            if not self.unsure and not background:
+                raise _Exit
+        elif name == "exit":
+            if not self.unsure:
+                raise _Exit
+        elif name in ("set", "shift", "read", "local", "true", "false", ":", "wait", "trap", "ulimit", "umask", "cd", "shopt", "return"):
+            self._builtin(name, words, herestring)
+        else:
+            self._emit(words, prefix, background, line)
+
+    def _builtin(self, name: str, words: list[Token], herestring: Token | None) -> None:
+        if name == "set":
+            texts = [word.text for word in words]
+            if "--" in texts:
+                self.args = words[texts.index("--") + 1 :]
+        elif name == "shift":
+            amount = int(words[1].text) if len(words) > 1 and words[1].text.isdigit() else 1
+            self.args = self.args[amount:]
+        elif name == "read" and herestring is not None:
+            names = [word.text for word in words[1:] if not word.text.startswith("-")]
+            if names and any(word.text in ("-a", "-ra") for word in words):
+                parts = [Token(part, True, herestring.line) for part in herestring.text.split()]
+                self.vars[names[-1]] = parts if herestring.known else Token(herestring.text, False)
+            elif names:
+                self.vars[names[0]] = herestring
+        elif name == "read":
+            for word in words[1:]:
+                if _NAME.match(word.text):
+                    self.vars[word.text] = Token(f"${{{word.text}}}", False)
+
+    def _call(self, name: str, words: list[Token]) -> None:
+        if self.depth >= MAX_DEPTH:
+            return
+        body, data, base = self.functions[name]
+        saved = self.args, self.data, self.base
+        self.args, self.data, self.base = words[1:], data, base
+        self.depth += 1
+        try:
+            self._block(body)
+        finally:
+            self.depth -= 1
+            self.args, self.data, self.base = saved
+
+    def _eval(self, words: list[Token], line: int) -> None:
+        text = " ".join(word.text for word in words[1:])
+        self.run_text(text, line)
+
+    def _emit(self, words: list[Token], prefix: dict[str, Token], background: bool, line: int, replaces: bool = False) -> None:
+        changed: dict[str, Token] = {}
+        for name in self.exported:
+            value = self.vars.get(name)
+            if isinstance(value, Token) and self.original.get(name) != value:
+                changed[name] = value
+        self.out.commands.append(Command(tuple(words), {**changed, **prefix}, self.unsure == 0, background, replaces, line))
+
+    def file(self, name: Token) -> str | None:
+        """Text of a file that the script itself wrote or that the input holds."""
+        return (self.out.files.get(name.text) or self.read_file(name.text)) if name.known else None
+
+    # --- conditions -------------------------------------------------------------------------------------------------------
+
+    def _outcome(self, node: Node) -> bool | None:
+        """Whether a condition is certainly true or false; None when that depends on run time."""
+        if node.type == "list" and len(node.children) > 2:
+            left, right = self._outcome(node.children[0]), self._outcome(node.children[2])
+            if node.children[1].type == "&&":
+                return False if left is False or right is False else True if left and right else None
+            return True if left or right else False if left is False and right is False else None
+        if node.type == "negated_command" and node.named_children:
+            inner = self._outcome(node.named_children[0])
+            return None if inner is None else not inner
+        if node.type == "test_command" and node.named_children:
+            return self._test_node(node.named_children[0])
+        if node.type == "command":
+            words = [token for child in node.named_children for token in self.words(child)]
+            if words and words[0].text in ("true", ":", "false"):
+                return words[0].text != "false"
+            if words and words[0].text == "test":
+                return self._test_words(words[1:])
+        return None
+
+    def _test_node(self, node: Node) -> bool | None:
+        if node.type in ("unary_expression", "binary_expression") and "&&" not in self.text(node) and "||" not in self.text(node):
+            tokens: list[Token] = []
+            for child in node.children:
+                tokens += [self.one(child)] if child.is_named and child.type != "test_operator" else [Token(self.text(child))]
+            return self._test_words(tokens)
+        if node.type in ("word", "string", "simple_expansion", "expansion", "concatenation", "number"):
+            token = self.one(node)
+            return bool(token.text) if token.known else None
+        return None
+
+    @staticmethod
+    def _test_words(words: list[Token]) -> bool | None:
+        if words and words[0].text == "!":
+            inner = _Shell._test_words(words[1:])
+            return None if inner is None else not inner
+        if len(words) == 1:
+            return bool(words[0].text) if words[0].known else None
+        if len(words) == 2 and words[0].text in ("-n", "-z"):
+            return (bool(words[1].text) == (words[0].text == "-n")) if words[1].known else None
+        if len(words) == 3 and words[0].known and words[2].known:
+            left, operator, right = (word.text for word in words)
+            if operator in ("=", "=="):
+                return fnmatch.fnmatchcase(left, right) if "*" in right else left == right
+            if operator == "!=":
+                return left != right
+            if re.fullmatch(r"-?\d{1,18}", left) and re.fullmatch(r"-?\d{1,18}", right):
+                a, b = int(left), int(right)
+                return {"-eq": a == b, "-ne": a != b, "-lt": a < b, "-le": a <= b, "-gt": a > b, "-ge": a >= b}.get(operator)
+        return None
+
+    # --- words ------------------------------------------------------------------------------------------------------------
+
+    def one(self, node: Node) -> Token:
+        """A node as one word (the right side of an assignment: no splitting)."""
+        pieces = self._node_pieces(node, quoted=True)
+        return Token("".join(piece.text for piece in pieces), all(piece.known for piece in pieces), self.line(node))
+
+    def words(self, node: Node) -> list[Token]:
+        """A node as the words that a command gets: splitting of unquoted values, one word per array element."""
+        if node.type == "command_name" and node.named_children:
+            return self.words(node.named_children[0])
+        line = self.line(node)
+        multiple = self._multiple(node)
+        if multiple is not None:
+            return [Token(token.text, token.known, line) for token in multiple]
+        if node.type in ("simple_expansion", "expansion", "command_substitution"):
+            token = self.one(node)
+            return [Token(part, True, line) for part in token.text.split()] if token.known else [Token(token.text, False, line)]
+        if node.type == "concatenation":
+            return self._concatenation(node, line)
+        return [self.one(node)]
+
+    def _concatenation(self, node: Node, line: int) -> list[Token]:
+        out = [Token("", True, line)]
+        for child in node.children:
+            splits = child.type in ("simple_expansion", "expansion", "command_substitution")
+            parts = self.words(child) if splits else [self.one(child)]
+            if splits and not parts:
+                continue
+            out[-1] = Token(out[-1].text + parts[0].text, out[-1].known and parts[0].known, line)
+            out += parts[1:]
+        return out
+
+    def _multiple(self, node: Node) -> list[Token] | None:
+        """``"$@"``, ``$*``, ``"${a[@]}"``: several words or none; None for anything else."""
+        inner = node
+        if node.type == "string":
+            named = [child for child in node.named_children]
+            if len(named) != 1 or named[0].end_byte - named[0].start_byte != node.end_byte - node.start_byte - 2:
+                return self._string_with_list(node)
+            inner = named[0]
+        if inner.type not in ("simple_expansion", "expansion"):
+            return None
+        source = self.text(inner)
+        if source in ("$@", "${@}") or (source in ("$*", "${*}") and inner is node):
+            return list(self.args) if inner is not node else [Token(p, t.known, t.line) for t in self.args for p in (t.text.split() if t.known else [t.text])]
+        match = re.fullmatch(r"\$\{([A-Za-z_]\w*)\[([@*])\](?::?[-+](.*))?\}", source, re.DOTALL)
+        if match is None:
+            return None
+        value = self.vars.get(match[1])
+        if isinstance(value, list):
+            if match[2] == "*" and inner is not node:
+                return [Token(" ".join(token.text for token in value), all(token.known for token in value))]
+            return list(value)
+        if value is None:
+            return [] if not self.open_env else [Token(source, False)]
+        return [value]
+
+    def _string_with_list(self, node: Node) -> list[Token] | None:
+        """``"a ${list[*]} b"`` is one word; ``"--x=$@"`` is rare and kept as one unknown word."""
+        return None
+
+    def _node_pieces(self, node: Node, quoted: bool) -> list[Token]:
+        kind, source = node.type, self.text(node)
+        if kind in ("word", "number", "extglob_pattern", "regex", "variable_name", "special_variable_name"):
+            if node.named_child_count and kind == "number":
+                return self._pieces(node, node.start_byte, node.end_byte)
+            return [Token(re.sub(r"\\(.)", r"\1", source.replace("\\\n", ""), flags=re.DOTALL))]
+        if kind == "raw_string":
+            return [Token(source[1:-1])]
+        if kind == "ansi_c_string":
+            return [Token(_ansi(source[2:-1]))]
+        if kind in ("string", "translated_string"):
+            start = node.start_byte + (2 if kind == "translated_string" else 1)
+            return [
+                Token(re.sub(r'\\([$`"\\])', r"\1", piece.text.replace("\\\n", "")), True) if piece.known and piece.line == -1 else piece
+                for piece in self._pieces(node, start, max(start, node.end_byte - 1))
+            ]
+        if kind == "concatenation":
+            return [piece for child in node.children for piece in self._node_pieces(child, quoted)]
+        if kind == "command_name" and node.named_children:
+            return self._node_pieces(node.named_children[0], quoted)
+        if kind == "simple_expansion":
+            return [self._variable(source[1:], source)]
+        if kind == "expansion":
+            return [self._parameter(source)]
+        if kind == "arithmetic_expansion":
+            return [self._arithmetic(source)]
+        if kind == "command_substitution":
+            return [self._substitution(node, source)]
+        if kind == "process_substitution":
+            return [Token(source, False)]
+        if not node.named_child_count:
+            return [Token(source)]
+        return self._pieces(node, node.start_byte, node.end_byte)
+
+    def _pieces(self, node: Node, start: int, end: int, keep_quotes: bool = False) -> list[Token]:
+        """Text between ``start`` and ``end`` with its expansions replaced; literal pieces carry line -1."""
+        out: list[Token] = []
+        at = start
+        for child in node.named_children:
+            if child.type in ("string_content", "heredoc_content", "raw_string", "word", "comment") or child.start_byte < at or child.end_byte > end:
+                continue
+            if child.start_byte > at:
+                out.append(Token(self.data[at : child.start_byte].decode("utf-8", "replace"), True, -1))
+            if keep_quotes and child.type in ("string", "raw_string"):
+                out.append(Token(self.text(child), True, -1))
+            else:
+                out += [Token(piece.text, piece.known, 0) for piece in self._node_pieces(child, True)]
+            at = child.end_byte
+        if at < end:
+            out.append(Token(self.data[at:end].decode("utf-8", "replace"), True, -1))
+        return out
+
+    def _variable(self, name: str, source: str) -> Token:
+        if name.isdigit():
+            index = int(name)
+            found = self.zero if index == 0 else self.args[index - 1] if index <= len(self.args) else Token("")
+            return found
+        if name in ("@", "*"):
+            return Token(" ".join(token.text for token in self.args), all(token.known for token in self.args))
+        if name == "#":
+            return Token(str(len(self.args)))
+        value = self.vars.get(name)
+        if isinstance(value, list):
+            return value[0] if value else Token("")
+        if value is None:
+            return Token(source, False)
+        return value
+
+    def _parameter(self, source: str) -> Token:
+        match = _PARAMETER.match(source)
+        if match is None or match["bang"]:
+            return Token(source, False)
+        name, operation = match["name"], match["op"]
+        value = self.vars.get(name)
+        if match["index"]:
+            index = match["index"][1:-1]
+            items = value if isinstance(value, list) else [value] if value is not None else []
+            if match["hash"]:
+                return Token(str(len(items)))
+            if index.isdigit() and int(index) < len(items):
+                value = items[int(index)]
+            elif index in ("@", "*"):
+                value = Token(" ".join(item.text for item in items), all(item.known for item in items))
+            else:
+                return Token(source, False)
+        elif isinstance(value, list):
+            value = value[0] if value else Token("")
+        if value is None and (name.isdigit() or name in "@*#"):
+            value = self._variable(name, source)
+        if match["hash"]:
+            return Token(str(len(value.text))) if value is not None and value.known else Token(source, False)
+        return self._operate(value, operation, source, name)
+
+    def _operate(self, value: Token | None, operation: str, source: str, name: str) -> Token:
+        if not operation:
+            return value if value is not None else Token(source, False)
+        head = re.match(r"^(:?[-=+?])(.*)$", operation, re.DOTALL)
+        if head is not None:
+            operator, word = head[1], head[2]
+            if value is None and self.open_env and "+" not in operator:
+                return Token(source, False)
+            if value is not None and not value.known:
+                return value if "+" not in operator else Token(source, False)
+            is_set = value is not None and (not operator.startswith(":") or value.text != "")
+            if operator.endswith("+"):
+                return self._word_text(word) if is_set else Token("")
+            if is_set and value is not None:
+                return value
+            if operator.endswith("?"):
+                return Token(source, False)
+            default = self._word_text(word)
+            if operator.endswith("="):
+                self.vars[name] = default
+            return default
+        if value is None or not value.known:
+            return value if value is not None else Token(source, False)
+        changed = _transform(value.text, operation)
+        return Token(source, False) if changed is None else Token(changed)
+
+    def _word_text(self, word: str) -> Token:
+        if "$" not in word and "`" not in word:
+            try:
+                return Token("".join(shlex.split(word)) if re.search(r"['\"\\]", word) else word)
+            except ValueError:
+                return Token(word)
+        inner = _Shell({}, [self.zero, *self.args], self.read_file, self.open_env)
+        inner.vars = self.vars
+        bare = word[1:-1] if len(word) > 1 and word[0] == word[-1] == '"' else word
+        inner.data = f'x="{bare}"'.encode()
+        node = _parser().parse(inner.data).root_node
+        target = node.named_children[0].child_by_field_name("value") if node.named_children else None
+        return inner.one(target) if target is not None and not node.has_error else Token(word, False)
+
+    def _arithmetic(self, source: str) -> Token:
+        body = source[3:-2] if source.startswith("$((") else source[2:-1]
+
+        def number(match: re.Match[str]) -> str:
+            value = self.vars.get(match[1])
+            return value.text if isinstance(value, Token) and value.known and re.fullmatch(r"-?\d{1,18}", value.text) else match[0]
+
+        body = re.sub(r"\$\{?([A-Za-z_]\w*)(?::?-\d+)?\}?|\b([A-Za-z_]\w*)\b", lambda m: number(m) if m[1] else number(_Named(m[2])), body)
+        if not _SAFE_ARITHMETIC.match(body) or "**" in body or len(body) > 200:
+            return Token(source, False)
+        result = _evaluate(body)
+        return Token(source, False) if result is None else Token(str(result))
+
+    def _substitution(self, node: Node, source: str) -> Token:
+        commands = [child for child in node.named_children if child.type == "command"]
+        if len(commands) == 1 and node.named_child_count == 1:
+            words = [token for child in commands[0].named_children for token in self.words(child)]
+            printed = self._printed(words)
+            if printed is None and len(words) == 2 and words[0].text == "cat":
+                printed = self.file(words[1])
+            if printed is not None:
+                return Token(printed.rstrip("\n"))
+        return Token(" ".join(source.split()), False)
+
+
+class _Named:
+    """The part of a match object that the number lookup uses."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __getitem__(self, _: Any) -> str:
+        return self.name
+
+
+def _first_error(node: Node) -> int:
+    queue = [node]
+    while queue:
+        current = queue.pop(0)
+        if current.type == "ERROR" or current.is_missing:
+            return int(current.start_point[0])
+        queue += [child for child in current.children if child.has_error or child.type == "ERROR" or child.is_missing]
+    return 0
+
+
+def _evaluate(body: str) -> int | None:
+    """C arithmetic on plain numbers: + - * / % and comparisons, left to right by precedence."""
+    import ast
+
+    try:
+        tree = ast.parse(body.strip().replace("&&", " and ").replace("||", " or ").replace("/", "//"), mode="eval")
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return None
+
+    def walk(node: ast.AST) -> int:
+        if isinstance(node, ast.Expression):
+            return walk(node.body)
+        if isinstance(node, ast.Constant) and isinstance(node.value, int):
+            return node.value
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            return -walk(node.operand)
+        if isinstance(node, ast.BinOp):
+            left, right = walk(node.left), walk(node.right)
+            if isinstance(node.op, ast.Add):
+                return left + right
+            if isinstance(node.op, ast.Sub):
+                return left - right
+            if isinstance(node.op, ast.Mult):
+                return left * right
+            if right and isinstance(node.op, ast.FloorDiv):
+                return int(left / right)
+            if right and isinstance(node.op, ast.Mod):
+                return left - right * int(left / right)
+        raise ValueError
+
+    try:
+        return walk(tree)
+    except (ValueError, OverflowError, RecursionError):
+        return None
+
+
+def _glob_regex(pattern: str) -> str:
+    return fnmatch.translate(pattern).removesuffix(r"\Z").removesuffix(r"\z")
+
+
+def _transform(text: str, operation: str) -> str | None:
+    """``#`` ``##`` ``%`` ``%%`` ``/a/b`` ``//a/b`` ``:off:len`` ``^^`` ``,,`` on a known text; None for anything else."""
+    for operator in ("##", "#", "%%", "%"):
+        if operation.startswith(operator):
+            pattern = _glob_regex(operation[len(operator) :])
+            ends = range(len(text) + 1)
+            if operator.startswith("#"):
+                cuts = [end for end in ends if re.fullmatch(pattern, text[:end])]
+                return text if not cuts else text[(max if operator == "##" else min)(cuts) :]
+            cuts = [start for start in ends if re.fullmatch(pattern, text[start:])]
+            return text if not cuts else text[: (min if operator == "%%" else max)(cuts)]
+    if operation in ("^^", ",,"):
+        return text.upper() if operation == "^^" else text.lower()
+    if operation.startswith("/") and len(text) < 4096:
+        everywhere = operation.startswith("//")
+        pattern, _, replacement = operation.lstrip("/").partition("/")
+        return re.sub(_glob_regex(pattern), lambda _: replacement, text, count=0 if everywhere else 1)
+    span = re.fullmatch(r":\s*(\d+)(?::(\d+))?", operation)
+    if span is not None:
+        start = int(span[1])
+        return text[start:] if span[2] is None else text[start : start + int(span[2])]
+    return None
+
+
+def _printf(form: str, values: list[str]) -> str | None:
+    if re.search(r"%[^sdq%]", form):
+        return None
+    parts = re.split(r"(%[sdq%])", _ansi(form))
+    out = ""
+    remaining = list(values)
+    for _ in range(64):
+        for part in parts:
+            if part == "%%":
+                out += "%"
+            elif part in ("%s", "%d", "%q"):
+                value = remaining.pop(0) if remaining else ""
+                out += shlex.quote(value) if part == "%q" else value
+            else:
+                out += part
+        if not remaining or not re.search(r"%[sdq]", form):
+            return out
+    return None
+
+
+def _ansi(text: str) -> str:
+    table = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"', "a": "\a", "b": "\b", "e": "\x1b", "0": "\0"}
+    return re.sub(r"\\(.)", lambda match: table.get(match[1], match[0]), text, flags=re.DOTALL)
