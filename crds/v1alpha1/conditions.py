@@ -43,6 +43,7 @@ class ConditionType(StrEnum):
     BASELINE_CHANGED = "BaselineChanged"  # stable's pods were edited or replaced by somebody else
     POLICY_CHANGED = "PolicyChanged"  # the policy was edited; it applies to the next attempt
     DATA_PLANE_SYNCED = "DataPlaneSynced"  # every gate acknowledged the weights of the step
+    EVIDENCE_NOT_STORED = "EvidenceNotStored"  # the database refuses writes; decisions go on, marked
 
 
 class Reason(StrEnum):
@@ -75,11 +76,15 @@ class Reason(StrEnum):
     PAUSED = "Paused"  # spec.paused or a pause action
     CAPACITY = "InsufficientCapacity"  # the scheduler found no place for the candidate
     HELD = "Held"  # the judge holds the step; the message says why
+    NO_BASELINE = "NoBaseline"  # stable serves nothing: there is nothing to compare with
+    LEASE_LOST = "LeaseLost"  # the API server is out of reach: weights may only fall
+    JUDGE_NOT_REBUILT = "JudgeNotRebuilt"  # a new leader has not read the attempt's evidence yet
     RECORDER_UNREACHABLE = "RecorderUnreachable"  # no blocks are coming: hold, never pass
     EVIDENCE_NOT_STORED = "EvidenceNotStored"  # the database refused writes; decisions go on, marked
     # rollback
     GATE_FAILED = "GateFailed"  # the judge proved a breach
     CANDIDATE_CRASHED = "CandidateCrashed"  # crash loop, OOM or lost readiness: a hard stop
+    CANDIDATE_HUNG = "CandidateHung"  # candidate pods are ready and answer no request
     CANDIDATE_DEADLINE = "CandidateDeadline"  # candidate pods did not become servable in time
     TELEMETRY_SILENT = "TelemetrySilent"  # the candidate answered nothing for maxSilence
     MAX_HOLD_EXCEEDED = "MaxHoldExceeded"  # held longer than the policy allows
@@ -88,10 +93,12 @@ class Reason(StrEnum):
     ROLLED_BACK_BY_PERSON = "RolledBackByPerson"  # a person asked for the old manifest
     DELETED = "Deleted"  # the rollout object was deleted in mid-attempt
     ROLLED_BACK = "RolledBack"  # the stored manifest serves again
+    DRAINING = "Draining"  # live streams end before the candidate goes away
     # actions
     ACTION_ACCEPTED = "ActionAccepted"  # an action took effect
     ACTION_STALE = "ActionStale"  # it binds another attempt, step, revision or evidence: no effect
     ACTION_EXPIRED = "ActionExpired"  # it is older than approval.expires: no effect
+    ACTION_REFUSED = "ActionRefused"  # it cannot take effect now: no effect
     APPROVAL_WITHDRAWN = "ApprovalWithdrawn"  # the evidence turned after the approval
     # sync
     SYNCED = "Synced"  # all equal

@@ -13,7 +13,8 @@ class FrozenRole(ApiModel):
     name: str = Field(description="Role name.")
     replicas: int = Field(description="Replicas when the attempt started (informative).")
     entrypoint: bool = Field(description="Receives the requests.")
-    template: dict[str, Any] = Field(description="Normalised PodTemplateSpec.")
+    template: dict[str, Any] = Field(description="PodTemplateSpec, or leaderWorkerTemplate where leaderWorker is set.")
+    leader_worker: bool = Field(False, description="Template is a LeaderWorkerSet's leaderWorkerTemplate.")
 
 
 class RunManifestSpec(ApiModel):

@@ -227,6 +227,8 @@ class StepStatus(ApiModel):
     name: str = Field("", description="For people: canary 5, ramp 50, bake.")
     weight: int = Field(0, description="Percent of live requests that this step allows to the candidate.")
     started_at: str | None = Field(None, description="RFC 3339 time at which its weight was in force everywhere.")
+    waiting_since: str | None = Field(None, description="RFC 3339 time since when pods of the next weight are awaited.")
+    resumed: bool = Field(False, description="A person ended this pause step.")
 
 
 class WorstStratum(ApiModel):
@@ -246,6 +248,7 @@ class VerdictStatus(ApiModel):
     requests_needed: int | None = Field(None, description="Requests that the worst stratum still needs.")
     message: str = Field("", description="One sentence.")
     evidence: str | None = Field(None, description="Hash that an approval binds.")
+    updated_at: str | None = Field(None, description="RFC 3339 time at which this was written.")
 
 
 class HistoryEntry(ApiModel):
@@ -290,5 +293,11 @@ class InferenceRolloutStatus(ApiModel):
         (), max_length=64, description="uids of the actions of this attempt already applied."
     )
     held_since: str | None = Field(None, description="RFC 3339 time since when the step holds.")
+    attempt_started_at: str | None = Field(None, description="RFC 3339 time at which the attempt began.")
+    baseline: str = Field(
+        "", pattern="^(|FirstInstall|Forced)$", description="Set where nothing is compared: only hard guards decide."
+    )
+    equivalent: str = Field("", description="Revision of spec whose effective diff to stable is empty.")
+    paused_by_action: bool = Field(False, description="A person paused; undone by resume.")
     conditions: tuple[Condition, ...] = Field((), description="Conditions, map by type.")
     history: tuple[HistoryEntry, ...] = Field((), max_length=10, description="Last attempts, newest first.")
