@@ -1,0 +1,160 @@
+"""What the controller needs of the outside, as protocols; controller/adapters and controller/store implement them.
+
+Used by observe.py, act.py, reconcile.py. An adapter raises `Retryable` where trying again may help and `Terminal`
+where a person must mend something; nothing else is expected.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from controller.core.snapshot import DataPlane as DataPlaneView
+from controller.core.snapshot import JudgeView
+from crds.v1alpha1.conditions import Reason
+from policies.blocks import Block
+from policies.verdict import Verdict
+from shadow.plan import GateConfig
+
+
+class Retryable(Exception):
+    """The world was not ready (conflict, timeout, refused connection); try again after `delay_s`."""
+
+    def __init__(self, message: str, delay_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.delay_s = delay_s
+
+
+class Terminal(Exception):
+    """Trying again cannot help; `reason` and the message go to the rollout's conditions."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """Which object: API version, plural resource name, namespace ("" for cluster objects), name."""
+
+    api_version: str
+    plural: str
+    namespace: str
+    name: str = ""
+
+
+class Cluster(Protocol):
+    """The API server. Reads come from caches where a cache exists; objects are plain dicts."""
+
+    def cached(self, plural: str, namespace: str, labels: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
+        """Objects of a watched kind, oldest first."""
+
+    def get_cached(self, plural: str, namespace: str, name: str) -> dict[str, Any] | None:
+        """One object of a watched kind."""
+
+    def get(self, ref: Ref) -> dict[str, Any] | None:
+        """One object from the server; None where there is none."""
+
+    def apply(self, obj: Mapping[str, Any], plural: str) -> dict[str, Any]:
+        """Server-side apply as `weighlock`, with force."""
+
+    def patch(self, ref: Ref, patch: Any, subresource: str = "") -> dict[str, Any] | None:
+        """Merge patch (a mapping) or JSON patch (a list); None where the object is gone."""
+
+    def delete(self, ref: Ref) -> None:
+        """Delete with background propagation; gone already is fine."""
+
+    def replace_status(self, obj: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Any]:
+        """Write status with the resourceVersion of `obj`: a write based on an old state is refused (Retryable)."""
+
+    def emit(self, obj: Mapping[str, Any], reason: str, message: str, warning: bool) -> None:
+        """Write an event about an object; never raises."""
+
+    def is_reachable(self) -> bool:
+        """Whether the API server answered lately."""
+
+
+class Lease(Protocol):
+    """Who may write."""
+
+    def is_held(self) -> bool:
+        """Whether this process holds the lease now, by its own clock."""
+
+    def may_lower(self) -> bool:
+        """Held, or lost only because the API server cannot be reached: nobody else can have taken it."""
+
+
+class DataPlane(Protocol):
+    """The gates."""
+
+    def publish(self, config: GateConfig) -> None:
+        """Send a configuration to all gates of a rollout; the same one again is harmless."""
+
+    def forget(self, rollout: str) -> None:
+        """Stop serving a deleted rollout's gates."""
+
+    def view(self, rollout: str, gates: Sequence[str]) -> DataPlaneView:
+        """What is connected and acknowledged (`gates`: names of ready gate pods)."""
+
+
+class Judgement(Protocol):
+    """Blocks in, verdicts out, one judge per rollout."""
+
+    def view(self, rollout: str, attempt: int, rev10: str, step: int) -> JudgeView:
+        """What the judge of this attempt says now; starts following the rollout where nobody does yet."""
+
+    def put_setup(self, rollout: str, attempt: int, policy: Mapping[str, Any]) -> None:
+        """Make the setup from history and make it durable at the recorder."""
+
+    def open_requests(self, rollout: str) -> Mapping[str, int] | None:
+        """Unfinished requests by revision; None where the recorder does not answer."""
+
+    def forget(self, rollout: str) -> None:
+        """Stop following a deleted rollout."""
+
+
+class Prober(Protocol):
+    """One-token completions straight to engine pods."""
+
+    def watch(self, rollout: str, targets: Mapping[str, str]) -> None:
+        """Probe exactly these pods of a rollout: pod uid -> base URL."""
+
+    def result(self, uid: str) -> tuple[bool, int, str]:
+        """(answered once and not lost since, failures in a row, last error) of a pod."""
+
+
+class Store(Protocol):
+    """The SQL sink. No method raises or waits; `healthy` says whether rows arrive."""
+
+    def put_blocks(self, blocks: Iterable[Block]) -> None:
+        """Keep closed blocks."""
+
+    def put_setup(self, rollout: str, attempt: int, setup: Mapping[str, Any], at_s: float | None = None) -> None:
+        """Keep a judge's setup."""
+
+    def put_verdict(self, rollout: str, attempt: int, last_seq: int, verdict: Verdict, evidence: str = "") -> str:
+        """Keep a verdict; returns its key."""
+
+    def put_decision(
+        self, rollout: str, attempt: int, step: int, content: Mapping[str, Any], at_s: float | None = None
+    ) -> str:
+        """Keep a decision; `content` holds phase, reason and weight."""
+
+    def put_action(
+        self, rollout: str, uid: str, spec: Mapping[str, Any], outcome: str, at_s: float | None = None
+    ) -> str:
+        """Keep a person's action and what became of it."""
+
+    def put_audit(
+        self, rollout: str, who: str, what: str, content: Mapping[str, Any], attempt: int = 0, step: int = 0
+    ) -> str:
+        """Keep anything else that must be found later."""
+
+    def healthy(self) -> bool:
+        """Whether the database takes what it is given."""
+
+
+class Clock(Protocol):
+    """Time that never jumps."""
+
+    def now(self) -> float:
+        """Unix seconds; never goes back within a process."""
