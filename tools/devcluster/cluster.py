@@ -136,7 +136,7 @@ class Cluster:
         else:
             chosen = settings.choose(known)
             chosen.save(self.state.settings)
-        identities.ensure_certificates(self.state, f"127.{chosen.network}.0.0/24")
+        identities.ensure_certificates(self.state)
         identities.write_kubeconfigs(self.state, chosen.server, identities.ensure_tokens(self.state))
         return chosen
 

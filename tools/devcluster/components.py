@@ -51,7 +51,6 @@ def make_apiserver(binary: Path, state: State, settings: Settings) -> list[str]:
         "--kubelet-preferred-address-types=InternalIP",
         f"--kubelet-client-certificate={pki}/kubelet-client.crt",
         f"--kubelet-client-key={pki}/kubelet-client.key",
-        f"--kubelet-certificate-authority={pki}/ca.crt",
         "--allow-privileged=true",
         "--profiling=false",
     ]

@@ -34,9 +34,10 @@ USERS = {
 }
 PEOPLE = ("admin", "approver", "viewer", "stranger")
 VALID_DAYS = 3650
+PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 
-def ensure_certificates(state: State, node_addresses: str) -> None:
+def ensure_certificates(state: State) -> None:
     """A certificate authority, the API server's and the nodes' certificates, and the service account key."""
     if (state.pki / "complete").exists():
         return
@@ -51,8 +52,7 @@ def ensure_certificates(state: State, node_addresses: str) -> None:
         x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
         x509.IPAddress(ipaddress.ip_address("10.96.0.1")),
     ]
-    nodes: list[x509.GeneralName] = [x509.IPAddress(a) for a in list(ipaddress.ip_network(node_addresses).hosts())[:32]]
-    for name, addresses in {"apiserver": loopback, "node": nodes, "kubelet-client": []}.items():
+    for name, addresses in {"apiserver": loopback, "node": loopback, "kubelet-client": loopback}.items():
         key = ec.generate_private_key(ec.SECP256R1())
         write(state.pki / name, sign(f"devcluster-{name}", key, authority, authority_key, addresses), key)
     account_key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
@@ -85,16 +85,14 @@ def sign(
     return builder.sign(issuer_key, hashes.SHA256())
 
 
-def write(stem: Path, certificate: x509.Certificate | None, key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> None:
+def write(stem: Path, certificate: x509.Certificate | None, key: PrivateKey) -> None:
     """Write ``<stem>.crt`` (if there is one) and ``<stem>.key``, the key for the owner only."""
     if certificate:
         stem.with_suffix(".crt").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
     file = stem.with_suffix(".key")
     file.touch(mode=0o600)
     file.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     )
 
 

@@ -155,11 +155,9 @@ def tree_rss_bytes(pid: int) -> int:
     while pending:
         current = pending.pop()
         try:
-            with open(f"/proc/{current}/statm") as statm:
-                total += int(statm.read().split()[1]) * PAGE_BYTES
-            for task in os.listdir(f"/proc/{current}/task"):
-                with open(f"/proc/{current}/task/{task}/children") as children:
-                    pending.extend(map(int, children.read().split()))
+            total += int(Path(f"/proc/{current}/statm").read_text().split()[1]) * PAGE_BYTES
+            for task in Path(f"/proc/{current}/task").iterdir():
+                pending.extend(map(int, (task / "children").read_text().split()))
         except (FileNotFoundError, ProcessLookupError):
             continue
     return total

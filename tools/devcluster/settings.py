@@ -53,7 +53,8 @@ def choose(previous: Settings | None) -> Settings:
         wanted = getattr(previous, name) if previous else None
         ports[name] = wanted if wanted and is_free("127.0.0.1", wanted) else free_port(taken)
         taken.add(ports[name])
-    return Settings(**ports, network=previous.network if previous else free_network())
+    is_kept = previous and is_free(previous.node_address(0), KUBELET_PORT)
+    return Settings(**ports, network=previous.network if previous and is_kept else free_network())
 
 
 def free_port(taken: set[int]) -> int:
