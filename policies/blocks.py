@@ -72,8 +72,8 @@ class MetricCounts:
         return MetricCounts(
             n=n,
             bins=dict(zip(flat[::2], flat[1::2], strict=True)),
-            over={key: over for key, _, over in counted},
-            below={key: below for key, below, _ in counted},
+            over={key: over for key, _, over in counted if over},
+            below={key: below for key, below, _ in counted if below},
             unknown=unknown,
         )
 

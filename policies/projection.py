@@ -1,0 +1,151 @@
+"""A block as arrays: counts per stratum and check for both arms. The only reader of cells on the judge's side.
+
+Called by the judge at every block and by the preparation for the history. Strata are numbered as they appear; numbers
+never change.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from policies import blocks
+from policies.blocks import Block, Cell
+from policies.contract import Check, CheckKind
+from policies.records import CANDIDATE, STABLE
+from policies.sequential import Array
+
+Stratum = tuple[str, str]
+Ints = NDArray[np.int64]
+
+
+class Strata:
+    """Numbering of strata, tenants and buckets; bucket "" is a stratum that counts for its tenant and the whole only."""
+
+    def __init__(self, known: Iterable[Stratum] = ()) -> None:
+        self.names: list[Stratum] = []
+        self.tenants: list[str] = []
+        self.buckets: list[str] = []
+        self._index: dict[Stratum, int] = {}
+        self.tenant_of: Ints = np.zeros(0, dtype=np.int64)
+        self.bucket_of: Ints = np.zeros(0, dtype=np.int64)
+        for name in known:
+            self.index(name)
+        self.seal()
+
+    def index(self, name: Stratum) -> int:
+        """Number of a stratum, new or known; call `seal` before using the arrays."""
+        found = self._index.get(name)
+        if found is None:
+            found = self._index[name] = len(self.names)
+            self.names.append(name)
+        return found
+
+    def get(self, name: Stratum) -> int | None:
+        return self._index.get(name)
+
+    def seal(self) -> None:
+        """Bring the membership arrays up to date after new strata."""
+        for tenant, bucket in self.names[len(self.tenant_of) :]:
+            if tenant not in self.tenants:
+                self.tenants.append(tenant)
+            if bucket not in self.buckets:
+                self.buckets.append(bucket)
+        self.tenant_of = np.array([self.tenants.index(t) for t, _ in self.names], dtype=np.int64)
+        self.bucket_of = np.array([self.buckets.index(b) for _, b in self.names], dtype=np.int64)
+
+    @property
+    def size(self) -> int:
+        return len(self.names)
+
+    @property
+    def cells(self) -> int:
+        """Strata, then tenants, then buckets, then the whole."""
+        return len(self.names) + len(self.tenants) + len(self.buckets) + 1
+
+    def cell_name(self, cell: int) -> Stratum:
+        """(tenant, bucket) of a cell, "*" where it sums over them."""
+        for names, make in (
+            (self.names, lambda n: n),
+            (self.tenants, lambda n: (n, "*")),
+            (self.buckets, lambda n: ("*", n)),
+        ):
+            if cell < len(names):
+                return make(names[cell])  # type: ignore[no-any-return]
+            cell -= len(names)
+        return "*", "*"
+
+    def spread(self, per_stratum: Array) -> Array:
+        """[S, J] -> [C, J]: strata themselves, and their sums by tenant, bucket and over all."""
+        parts = [per_stratum]
+        for groups, size in ((self.tenant_of, len(self.tenants)), (self.bucket_of, len(self.buckets))):
+            parts.append(group_sum(per_stratum, groups, size))
+        parts.append(per_stratum.sum(axis=0, keepdims=True))
+        return np.concatenate(parts)
+
+
+def group_sum(values: Array, groups: Ints, size: int) -> Array:
+    """Sums of rows [S, J] by group, [size, J]."""
+    if not size:
+        return np.zeros((0, values.shape[1]))
+    return np.stack([np.bincount(groups, weights=column, minlength=size) for column in values.T], axis=1)
+
+
+@dataclass(slots=True)
+class Counts:
+    """Counts of one check in one block, float64[S] each: requests and events of the candidate (c) and stable (b)."""
+
+    n_c: Array
+    k_c: Array
+    n_b: Array
+    k_b: Array
+
+    @staticmethod
+    def zeros(size: int) -> "Counts":
+        return Counts(*(np.zeros(size) for _ in range(4)))
+
+    def arm(self, variant: str) -> tuple[Array, Array]:
+        return (self.n_c, self.k_c) if variant == CANDIDATE else (self.n_b, self.k_b)
+
+
+def judged(block: Block) -> Iterable[Cell]:
+    """Cells that may be judged: not probes, and of no arm whose metering was interrupted."""
+    return (c for c in block.cells if c.kind != "probe" and c.variant not in block.missing)
+
+
+def event_counts(cell: Cell, check: Check, key: int, attempted: frozenset[str]) -> tuple[int, int] | None:
+    """(requests, events) of a check in one cell; None where its threshold was not counted at the source."""
+    if check.metric == blocks.SUCCESS:
+        n = sum(count for outcome, count in cell.outcomes.items() if outcome in attempted)
+        return n, n - cell.outcomes.get("ok", 0)
+    counts = cell.metrics.get(check.metric)
+    if counts is None:
+        return 0, 0
+    over, below = counts.over.get(key, 0), counts.below.get(key, 0)
+    if over == below == 0 and counts.n and key != blocks.BINARY:
+        return None
+    return over + below, below if check.kind is CheckKind.GOODPUT_REL else over
+
+
+def project(
+    block: Block, strata: Strata, checks: Sequence[Check], keys: dict[str, list[Ints]], attempted: frozenset[str]
+) -> list[Counts]:
+    """Counts per check; `keys[variant][check][stratum]` are the thresholds (-1 = none yet). Strata must know every cell."""
+    found = [Counts.zeros(strata.size) for _ in checks]
+    for cell in judged(block):
+        place = strata.get((cell.tenant, cell.bucket))
+        assert place is not None, "register strata before projecting"
+        for number, check in enumerate(checks):
+            key = int(keys[cell.variant][number][place])
+            if key < 0:
+                continue
+            counted = event_counts(cell, check, key, attempted)
+            if counted is not None and counted[0]:
+                n, k = found[number].arm(cell.variant)
+                n[place] += counted[0]
+                k[place] += counted[1]
+    return found
+
+
+VARIANTS = (STABLE, CANDIDATE)

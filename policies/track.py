@@ -1,0 +1,220 @@
+"""Evidence of one check over all strata: the FAIL bank, its environment guard, and the PASS bank.
+
+One per check inside the judge, and one per comparability guard. Knows counts, nulls and dependence; no policy, no
+names.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from policies import sequential as seq
+from policies.projection import Counts, Ints, Strata, group_sum
+from policies.sequential import Array, RestartBank
+
+LEVELS = ("stratum", "tenant", "bucket", "global")
+_PRIOR_BLOCKS = 6.0  # the history counts like this many blocks in the running mean of requests per block
+
+
+class Track:
+    """Banks of one check.
+
+    relative: compares arms (null = ratio of event rates), else a share of the candidate (null = that share).
+    good_events: the event is good (goodput), so that too few of them are the breach. kappa: excess variance per
+    request by level; cap: nats per block.
+    """
+
+    def __init__(
+        self,
+        strata: Strata,
+        null: Array,
+        relative: bool,
+        cap: float,
+        plan_blocks: int,
+        phi_floor: float,
+        kappa: Mapping[str, float],
+        kappa_ratio: Mapping[str, float],
+        fail_factors: tuple[float, ...],
+        pass_factors: tuple[float, ...],
+        has_pass: bool = True,
+    ) -> None:
+        self.strata, self.null, self.relative = strata, null, relative
+        self.cap, self.plan_blocks, self.phi_floor = cap, plan_blocks, phi_floor
+        self.kappa, self.kappa_ratio = dict(kappa), dict(kappa_ratio)
+        self.fail_factors, self.pass_factors = np.array(fail_factors), np.array(pass_factors)
+        self.has_pass = has_pass
+        size, cells = strata.size, strata.cells
+        self.fail = RestartBank(cells, len(fail_factors), plan_blocks)
+        self.versus_stable = None if relative else RestartBank(cells, len(fail_factors), plan_blocks)
+        self.stable_fail = None if relative else RestartBank(cells, len(fail_factors), plan_blocks)
+        self.log_pass: Array = np.zeros((size, len(pass_factors)))
+        self.latched = np.zeros(size, dtype=bool)
+        self.pending = Counts.zeros(size)
+        self.total = Counts.zeros(
+            size
+        )  # behind the PASS evidence: of this step (absolute) or of the attempt (relative)
+        self.step_n: Array = np.zeros(size)  # candidate requests of this step
+        self.sum_c: Array = np.zeros(size)
+        self.sum_b: Array = np.zeros(size)
+        self.blocks = 0.0
+        self.phi: Array = np.full(size, phi_floor)
+
+    def seed_rates(self, per_block: Array) -> None:
+        """Expected requests per block and stratum from the history, so that phi is known before the first block."""
+        self.sum_c = self.sum_c + per_block * _PRIOR_BLOCKS
+        self.sum_b = self.sum_b + per_block * _PRIOR_BLOCKS
+        self.blocks += _PRIOR_BLOCKS
+
+    # --- evidence ---
+
+    def step(self, counts: Counts, groups: Ints) -> None:
+        """One closed block. `groups[stratum]`: strata with the same number pass together."""
+        known = np.isfinite(self.null)
+        released = self._release(counts) if self.relative else counts
+        fail_llr, pass_llr = self._ratios(released, known)
+        rate_c, rate_b = self._rates()
+        phi = self._phi(rate_c, rate_b, self.relative, self.kappa)
+        self.phi = phi[: self.strata.size]
+        self.fail.step(self.strata.spread(fail_llr) / phi[:, None], self.cap)
+        if self.versus_stable is not None and self.stable_fail is not None:
+            self._step_environment(counts, fail_llr, rate_c, rate_b)
+        if self.has_pass:
+            self.log_pass = self.log_pass + self._grouped(pass_llr / self.phi[:, None], groups)
+        self._account(counts)
+
+    def _release(self, counts: Counts) -> Counts:
+        """Carry counts forward until both arms have requests, then release them as one block."""
+        p, c = self.pending, counts
+        total = Counts(p.n_c + c.n_c, p.k_c + c.k_c, p.n_b + c.n_b, p.k_b + c.k_b)
+        ready = (total.n_c > 0) & (total.n_b > 0)
+        self.pending = Counts(*(np.where(ready, 0.0, v) for v in (total.n_c, total.k_c, total.n_b, total.k_b)))
+        return Counts(*(np.where(ready, v, 0.0) for v in (total.n_c, total.k_c, total.n_b, total.k_b)))
+
+    def _ratios(self, c: Counts, known: Any) -> tuple[Array, Array]:
+        null = np.where(known, self.null, 0.5)
+        if self.relative:
+            fail = seq.ratio_llr(c.k_c, c.k_b, c.n_c, c.n_b, null, self.fail_factors)
+            good = seq.ratio_llr(c.k_c, c.k_b, c.n_c, c.n_b, null, self.pass_factors)
+        else:
+            fail = seq.bernoulli_llr(c.k_c, c.n_c, null, self._alternatives(null))
+            good = seq.bernoulli_llr(c.k_c, c.n_c, null, null[:, None] * self.pass_factors)
+        mask = known[:, None]
+        return np.where(mask, fail, 0.0), np.where(mask, good, 0.0)
+
+    def _alternatives(self, null: Array) -> Array:
+        ceiling = np.where(null < 0.4, 0.5, (1.0 + null) / 2.0)
+        return np.minimum(null[:, None] * self.fail_factors, ceiling[:, None])
+
+    def _step_environment(self, counts: Counts, fail_llr: Array, rate_c: Array, rate_b: Array) -> None:
+        """Compare with stable at the same bound; where stable has no traffic at all, the bound alone speaks."""
+        assert self.versus_stable is not None and self.stable_fail is not None
+        null = np.where(np.isfinite(self.null), self.null, 0.5)
+        released = self._release(counts)
+        ratio = seq.ratio_llr(released.k_c, released.k_b, released.n_c, released.n_b, 1.0, self.fail_factors)
+        alone = (self.sum_b + counts.n_b <= 0)[:, None]
+        phi = self._phi(rate_c, rate_b, True, self.kappa_ratio)
+        llr = self.strata.spread(np.where(alone, fail_llr, ratio)) / phi[:, None]
+        self.versus_stable.step(llr, self.cap)
+        stable = seq.bernoulli_llr(counts.k_b, counts.n_b, null, self._alternatives(null))
+        phi = self._phi(rate_b, rate_b, False, self.kappa)
+        self.stable_fail.step(self.strata.spread(stable) / phi[:, None], self.cap)
+
+    def _rates(self) -> tuple[Array, Array]:
+        """Mean requests per block and cell of both arms, known before the block."""
+        blocks = max(self.blocks, 1.0)
+        means = self.strata.spread(np.stack([self.sum_c, self.sum_b], axis=1) / blocks)
+        return means[:, 0], means[:, 1]
+
+    def _phi(self, rate_c: Array, rate_b: Array, relative: bool, kappa: Mapping[str, float]) -> Array:
+        """Variance inflation per cell: 1 + kappa x requests per block, not below the floor."""
+        both = rate_c + rate_b
+        size = np.divide(2 * rate_c * rate_b, both, out=np.zeros_like(both), where=both > 0) if relative else rate_c
+        s = self.strata
+        sizes = (s.size, len(s.tenants), len(s.buckets), 1)
+        level = np.repeat([kappa.get(name, 0.0) for name in LEVELS], sizes)
+        return np.maximum(self.phi_floor, 1.0 + level * size)
+
+    def _grouped(self, llr: Array, groups: Ints) -> Array:
+        """Sum over strata that pass together; -inf (an alternative of no events that saw one) stays -inf."""
+        if len(np.unique(groups)) == len(groups):
+            return llr
+        finite = np.where(np.isneginf(llr), -1e300, llr)
+        return group_sum(finite, groups, int(groups.max()) + 1)[groups]
+
+    def _account(self, c: Counts) -> None:
+        t = self.total
+        self.total = Counts(t.n_c + c.n_c, t.k_c + c.k_c, t.n_b + c.n_b, t.k_b + c.k_b)
+        self.step_n = self.step_n + c.n_c
+        self.sum_c, self.sum_b = self.sum_c + c.n_c, self.sum_b + c.n_b
+        self.blocks += 1.0
+
+    # --- answers ---
+
+    def fail_evidence(self) -> Array:
+        """E against "no breach" per cell; a limit must be broken and stable must be better."""
+        own = self.fail.evidence()
+        return own if self.versus_stable is None else np.minimum(own, self.versus_stable.evidence())
+
+    def stable_evidence(self) -> Array:
+        """E against "stable keeps the bound" per cell (ones for relative checks)."""
+        return np.ones(self.strata.cells) if self.stable_fail is None else self.stable_fail.evidence()
+
+    def log_pass_evidence(self) -> Array:
+        """Log E against "there is a breach" per stratum."""
+        return np.maximum(seq.log_mean(self.log_pass), -700.0) if self.log_pass.shape[0] else np.zeros(0)
+
+    def latch(self, alpha: float) -> None:
+        """A stratum that has passed in this step stays passed; it needs requests of this step."""
+        self.latched |= (self.log_pass_evidence() >= -np.log(alpha)) & (self.step_n > 0)
+
+    def begin_step(self) -> None:
+        """Absolute evidence of PASS starts again; relative evidence is kept, but must be seen again with fresh data."""
+        self.latched = np.zeros(self.strata.size, dtype=bool)
+        self.step_n = np.zeros(self.strata.size)
+        if not self.relative:
+            self.log_pass = np.zeros_like(self.log_pass)
+            self.total = Counts.zeros(self.strata.size)
+
+    # --- growth and state ---
+
+    def grow(self, before: tuple[int, int, int], null: Array) -> None:
+        """Make room after new strata; `before` = numbers of strata, tenants and buckets until now."""
+        s = self.strata
+        starts = (0, s.size, s.size + len(s.tenants), s.size + len(s.tenants) + len(s.buckets))
+        sizes = (*before, 1)
+        keep = np.concatenate([np.arange(n) + start for start, n in zip(starts, sizes, strict=True)])
+        for bank in (self.fail, self.versus_stable, self.stable_fail):
+            if bank is not None:
+                bank.grow(s.cells, keep)
+        extra = s.size - before[0]
+        self.null = null
+        self.log_pass = np.vstack([self.log_pass, np.zeros((extra, self.log_pass.shape[1]))])
+        self.latched = np.concatenate([self.latched, np.zeros(extra, dtype=bool)])
+        for name in ("step_n", "sum_c", "sum_b"):
+            setattr(self, name, np.concatenate([getattr(self, name), np.zeros(extra)]))
+        self.phi = np.concatenate([self.phi, np.full(extra, self.phi_floor)])
+        for counts in (self.pending, self.total):
+            for name in ("n_c", "k_c", "n_b", "k_b"):
+                setattr(counts, name, np.concatenate([getattr(counts, name), np.zeros(extra)]))
+
+    def state(self) -> dict[str, Any]:
+        """Arrays and numbers from which `load` goes on bit for bit."""
+        banks = {"fail": self.fail, "versus_stable": self.versus_stable, "stable_fail": self.stable_fail}
+        counts = {"pending": self.pending, "total": self.total}
+        return {
+            "banks": {name: bank.state() for name, bank in banks.items() if bank is not None},
+            "counts": {name: {f: getattr(c, f) for f in ("n_c", "k_c", "n_b", "k_b")} for name, c in counts.items()},
+            "arrays": {n: getattr(self, n) for n in ("log_pass", "latched", "step_n", "sum_c", "sum_b", "phi", "null")},
+            "blocks": self.blocks,
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Inverse of `state`."""
+        for name, bank in state["banks"].items():
+            getattr(self, name).load(bank)
+        for name, values in state["counts"].items():
+            setattr(self, name, Counts(**values))
+        for name, value in state["arrays"].items():
+            setattr(self, name, value)
+        self.blocks = state["blocks"]
