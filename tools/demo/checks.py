@@ -1,0 +1,139 @@
+"""What the demo verifies by itself, beside what the product says of itself.
+
+Each function returns findings: (holds, sentence). `acts.py` prints them; one that does not hold fails the demo.
+"""
+
+import gzip
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from scipy.stats import binom
+
+from manifests.digest import equal_after_normalisation
+from tools.demo.world import ROLLOUT, World
+
+Finding = tuple[bool, str]
+BAND = 0.999  # two-sided probability of the observed split's band
+LOAD_TOLERANCE = 0.15
+FULL_REPLICAS = 2
+FAILED_OUTCOMES = ("server_error", "truncated", "timeout", "empty", "rejected", "client_error")
+
+
+def stable_pods(world: World, revision: str) -> dict[str, str]:
+    """Pod name -> uid of a revision."""
+    pods = world.pods(f"weighlock.dev/rollout={ROLLOUT},weighlock.dev/revision={revision}")
+    return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in pods}
+
+
+def serves_what_was_stored(world: World, revision: str, before: dict[str, str]) -> list[Finding]:
+    """Pod template and ConfigMap contents against the stored RunManifest, and that no stable pod was restarted."""
+    stored = world.get("runmanifest", f"{ROLLOUT}-{revision}")["spec"]
+    live = world.get("deployment", f"{ROLLOUT}-{revision}")["spec"]["template"]
+    copies = {
+        item["metadata"]["annotations"]["weighlock.dev/source"]: item
+        for item in world.get("configmaps", selector=f"weighlock.dev/rollout={ROLLOUT}")["items"]
+        if "weighlock.dev/source" in item["metadata"].get("annotations", {})
+        and item["metadata"]["name"] in json.dumps(live)
+    }
+    renamed = json.loads(_rename(json.dumps(live), {c["metadata"]["name"]: source for source, c in copies.items()}))
+    differences = list(equal_after_normalisation(stored["roles"][0]["template"], renamed))
+    contents = {source: copy.get("data", {}) for source, copy in copies.items()}
+    after = stable_pods(world, revision)
+    return [
+        (not differences, f"pod template equals stored RunManifest {revision}; differences: {differences or 'none'}"),
+        (
+            contents == stored.get("configMaps", {}),
+            f"contents of {len(contents)} ConfigMap(s) equal the stored ones, byte for byte",
+        ),
+        (after == before, f"no stable pod was restarted or replaced ({len(after)} pods, same uids)"),
+    ]
+
+
+def _rename(text: str, names: dict[str, str]) -> str:
+    for copy, source in names.items():
+        text = text.replace(f'"{copy}"', f'"{source}"')
+    return text
+
+
+def client_records(path: Path) -> list[dict[str, Any]]:
+    """What every client saw."""
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rt") as file:
+        return [json.loads(line) for line in file if line.endswith("\n")]
+
+
+def nobody_was_cut(records: list[dict[str, Any]]) -> Finding:
+    """Zero live requests failed or were truncated."""
+    outcomes = Counter(record["outcome"] for record in records)
+    failed = {name: outcomes[name] for name in FAILED_OUTCOMES if outcomes[name]}
+    return (
+        not failed,
+        f"{len(records):,} live requests, {sum(failed.values())} failed or truncated {failed or ''}".rstrip(),
+    )
+
+
+def live_by_step(blocks: list[dict[str, Any]]) -> dict[tuple[int, int, str, int], Counter[str]]:
+    """(attempt, step, stage, weight) -> live requests by variant, from the recorder's blocks."""
+    steps: dict[tuple[int, int, str, int], Counter[str]] = {}
+    for block in blocks:
+        key = (block["attempt"], block["step"], block["stage"], block["weight"])
+        counter = steps.setdefault(key, Counter())
+        for cell in block["cells"]:
+            if cell["kind"] == "live":
+                counter[cell["variant"]] += cell["routed"]
+    return steps
+
+
+def split_within_band(blocks: list[dict[str, Any]]) -> list[Finding]:
+    """Observed share of the candidate within the binomial band of the declared weight, at every step."""
+    findings = []
+    for (_, _, stage, weight), counter in sorted(live_by_step(blocks).items()):
+        total, candidate = sum(counter.values()), counter["candidate"]
+        if not total or not 0 < weight < 100:
+            continue
+        low, high = binom.interval(BAND, total, weight / 100)
+        band = f"99.9 % band {low:.0f}–{high:.0f}"
+        sentence = f"{stage} {weight} %: the candidate got {candidate} of {total} live requests ({band})"
+        findings.append((low <= candidate <= high, sentence))
+    return findings
+
+
+def live_requests_that_met(blocks: list[dict[str, Any]]) -> int:
+    """Live requests that the candidate served in an attempt."""
+    return sum(counter["candidate"] for counter in live_by_step(blocks).values())
+
+
+def load_parity(blocks: list[dict[str, Any]]) -> list[Finding]:
+    """At small weights: the candidate's load per replica against its load at 100 %, and the tenant mix."""
+    findings = []
+    for stage, weight in sorted({(b["stage"], b["weight"]) for b in blocks if b["stage"] in ("shadow", "canary")}):
+        served: Counter[str] = Counter()
+        live: Counter[str] = Counter()
+        pods: set[str] = set()
+        for block in (b for b in blocks if (b["stage"], b["weight"]) == (stage, weight)):
+            for cell in block["cells"]:
+                if cell["kind"] == "live":
+                    live[cell["tenant"]] += cell["routed"]
+                if cell["variant"] == "candidate" and cell["kind"] != "probe":
+                    served[cell["tenant"]] += cell["routed"]
+                    pods.add(cell["pod"])
+        findings.extend(_parity(stage, weight, served, live, len(pods)))
+    return findings
+
+
+def _parity(stage: str, weight: int, served: Counter[str], live: Counter[str], pods: int) -> list[Finding]:
+    total, all_live = sum(served.values()), sum(live.values())
+    if not total or not pods:
+        return []
+    target = all_live / FULL_REPLICAS
+    ratio = total / pods / target
+    mix = max(abs(served[t] / total - live[t] / all_live) / (live[t] / all_live) for t in live)
+    holds = abs(ratio - 1) <= LOAD_TOLERANCE and mix <= LOAD_TOLERANCE
+    return [
+        (
+            holds,
+            f"{stage} {weight} %: candidate replica at {ratio:.2f} of its load at 100 %, tenant mix within {mix:.0%}",
+        )
+    ]

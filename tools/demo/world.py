@@ -1,0 +1,232 @@
+"""Everything the demo stands on: the cluster, the chart, the load, and typed questions to them.
+
+Called by `acts.py` and `checks.py`. Decides nothing about the rollout; it only applies, asks and waits.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+
+from tools import release
+from tools.devcluster.cluster import Cluster
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+MANIFESTS = Path(__file__).resolve().parent / "manifests"
+NAMESPACE = "demo"
+ROLLOUT = "chat"
+TENANTS = ("acme", "globex", "initech")
+REQUESTS_PER_SECOND = 144
+CONTROL_PORT = 9901
+DASHBOARD_PORT = 8088
+
+
+class DemoError(Exception):
+    """Something did not become true in time; the message says what was waited for and what was seen last."""
+
+
+@dataclass
+class World:
+    """One demo's cluster, release and load.
+
+    Attributes:
+        folder: where logs, records and target lists go.
+        cluster: the development cluster.
+    """
+
+    folder: Path
+    cluster: Cluster
+    values: dict[str, Any] = field(default_factory=dict)
+    _load: subprocess.Popen[bytes] | None = None
+
+    @property
+    def dashboard_url(self) -> str:
+        """Address of the dashboard."""
+        return str(self.values["advertise"]["dashboardURL"])
+
+    @property
+    def evidence_url(self) -> str:
+        """Address of the operator's evidence API."""
+        return str(self.values["advertise"]["evidenceURL"])
+
+    @property
+    def stats_file(self) -> Path:
+        """Where the load generator writes one JSON line a second."""
+        return self.folder / "load-stats.jsonl"
+
+    @property
+    def records_file(self) -> Path:
+        """Where the load generator writes what each client saw."""
+        return self.folder / "client-records.jsonl"
+
+    def kubectl(self, *arguments: str, user: str = "admin", stdin: str | None = None) -> str:
+        """Output of kubectl as `user`.
+
+        Raises:
+            DemoError: kubectl failed; the message is its own.
+        """
+        command = [
+            str(Path(sys.executable).parent / "kubectl"),
+            f"--kubeconfig={self.cluster.kubeconfig(user)}",
+            *arguments,
+        ]
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120)
+        if done.returncode:
+            raise DemoError(f"kubectl {' '.join(arguments[:3])}: {done.stderr.strip()}")
+        return done.stdout
+
+    def get(self, kind: str, name: str = "", *, selector: str = "", namespace: str = NAMESPACE) -> dict[str, Any]:
+        """An object, or a List where `name` is empty."""
+        arguments = ["get", kind, *([name] if name else []), "-n", namespace, "-o", "json"]
+        answer: dict[str, Any] = json.loads(self.kubectl(*arguments, *(["-l", selector] if selector else [])))
+        return answer
+
+    def rollout(self) -> dict[str, Any]:
+        """The InferenceRollout."""
+        return self.get("inferencerollout", ROLLOUT)
+
+    def pods(self, selector: str) -> list[dict[str, Any]]:
+        """Pods of the demo's namespace by label."""
+        items: list[dict[str, Any]] = self.get("pods", selector=selector)["items"]
+        return items
+
+    def evidence(self, path: str = "") -> dict[str, Any]:
+        """Answer of the evidence API about the rollout."""
+        url = f"{self.evidence_url}/api/v1/rollouts/{NAMESPACE}/{ROLLOUT}{path}"
+        answer = httpx.get(url, headers={"Authorization": f"Bearer {self.cluster.token('admin')}"}, timeout=30)
+        answer.raise_for_status()
+        body: dict[str, Any] = answer.json()
+        return body
+
+    def install(self) -> None:
+        """Chart, namespace, and the rights of the approver and the viewer."""
+        self.values = release.loopback_values(dashboard_port=_free(DASHBOARD_PORT, "127.77.0.3"))
+        release.install(self.cluster.kubeconfig("admin"), self.values)
+        self.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(_namespace_and_people()))
+        names = ("operator", "recorder", "dashboard")
+        for name in names:
+            self.kubectl("rollout", "status", f"deployment/weighlock-{name}", "-n", release.NAMESPACE, "--timeout=120s")
+
+    def apply(self, overlay: str) -> None:
+        """`kubectl apply -k` of one of the demo's folders."""
+        self.kubectl("apply", "-k", str(MANIFESTS / overlay), "-n", NAMESPACE)
+
+    def wait(self, what: str, probe: Callable[[], Any], seconds: float, tick: Callable[[], None] | None = None) -> Any:
+        """First truthy answer of `probe`, asked twice a second.
+
+        Raises:
+            DemoError: nothing truthy within `seconds`.
+        """
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            answer = probe()
+            if answer:
+                return answer
+            if tick:
+                tick()
+            time.sleep(0.5)
+        raise DemoError(f"{what}: not within {seconds:.0f} s")
+
+    def start_load(self) -> None:
+        """Open-loop traffic to the gate's pods for the rest of the demo."""
+        targets = self.folder / "targets"
+        pods = self.wait("gate pods with addresses", self._gate_addresses, 60)
+        targets.write_text("\n".join(pods) + "\n")
+        command = [
+            sys.executable, "-m", "tools.load", "--targets-file", str(targets), "--rate", str(REQUESTS_PER_SECOND),
+            "--tenants", ",".join(TENANTS), "--shared-prefix-tenant", "globex", "--out", str(self.records_file),
+            "--stats-file", str(self.stats_file),
+        ]  # fmt: skip
+        log = (self.folder / "load.log").open("ab")
+        self._load = subprocess.Popen(command, cwd=CHECKOUT, stdout=log, stderr=subprocess.STDOUT)
+
+    def refresh_targets(self) -> None:
+        """Tell the load generator about gate pods that came or went."""
+        (self.folder / "targets").write_text("\n".join(self._gate_addresses()) + "\n")
+
+    def stop_load(self) -> None:
+        """End the traffic; requests in flight finish."""
+        if self._load and self._load.poll() is None:
+            self._load.send_signal(signal.SIGTERM)
+            self._load.wait(timeout=60)
+
+    def load_died(self) -> bool:
+        """Whether the load generator ended by itself."""
+        return self._load is not None and self._load.poll() is not None
+
+    def felt(self) -> dict[str, Any]:
+        """The load generator's last aggregate: what users felt in the last seconds."""
+        if not self.stats_file.exists():
+            return {}
+        return _last_line(self.stats_file)
+
+    def set_fault(self, revision: str, fault: dict[str, Any]) -> None:
+        """Switch a fault on in every engine pod of a revision, through the simulator's control port."""
+        for pod in self.pods(f"weighlock.dev/rollout={ROLLOUT},weighlock.dev/revision={revision}"):
+            httpx.put(
+                f"http://{pod['status']['podIP']}:{CONTROL_PORT}/faults", json=fault, timeout=5
+            ).raise_for_status()
+
+    def _gate_addresses(self) -> list[str]:
+        pods = self.pods(f"weighlock.dev/gate={ROLLOUT}")
+        return [f"http://{pod['status']['podIP']}:8000" for pod in pods if _is_ready(pod)]
+
+
+def _is_ready(pod: dict[str, Any]) -> bool:
+    conditions = pod["status"].get("conditions", [])
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions) and "podIP" in pod["status"]
+
+
+def _last_line(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        file.seek(0, os.SEEK_END)
+        file.seek(max(0, file.tell() - 65536))
+        lines = [line for line in file.read().split(b"\n")[:-1] if line.strip()]
+    return json.loads(lines[-1]) if lines else {}
+
+
+def _free(port: int, address: str) -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, port))
+        except OSError:
+            return release.free_port(address)
+    return port
+
+
+def _namespace_and_people() -> Iterator[dict[str, Any]]:
+    yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    for role, group in (("weighlock-approver", "weighlock:approvers"), ("weighlock-viewer", "weighlock:viewers")):
+        yield {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": role, "namespace": NAMESPACE},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [{"kind": "Group", "name": group, "apiGroup": "rbac.authorization.k8s.io"}],
+        }
+
+
+@contextmanager
+def make_world(folder: Path, keep: bool) -> Iterator[World]:
+    """A world that is taken down at the end, unless `keep`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    world = World(folder, Cluster(folder / "cluster"))
+    try:
+        yield world
+    finally:
+        if not keep:
+            world.stop_load()
+            world.cluster.down()
