@@ -49,7 +49,7 @@ class Batcher:
         self._step_seconds = 0.0
         self._step_decodes = 0
 
-    # -- from outside ---------------------------------------------------------------------------------------------------
+    # -- from outside --
 
     def submit(self, sequence: Sequence) -> None:
         """Queues a request."""
@@ -66,7 +66,7 @@ class Batcher:
         sequence.state = State.DONE
         self.metrics.finished["abort"] += 1
 
-    # -- one step -------------------------------------------------------------------------------------------------------
+    # -- one step --
 
     def begin_step(self, now: float) -> float | None:
         """Plans a step that starts at ``now``; its duration in seconds, or None when there is nothing to do."""
@@ -125,7 +125,7 @@ class Batcher:
         if self.decoding == 0:
             self.context = self.growth = 0.0
 
-    # -- prefill --------------------------------------------------------------------------------------------------------
+    # -- prefill --
 
     def _chunk(self, sequence: Sequence, budget: int) -> int:
         """Prompt tokens of this sequence for this step; 0 when they must wait."""
@@ -193,7 +193,7 @@ class Batcher:
             self.metrics.ttft.observe(now - sequence.arrival)
         self._emit_or_finish(sequence, now)
 
-    # -- decode ---------------------------------------------------------------------------------------------------------
+    # -- decode --
 
     def _plan_segment(self, sequence: Sequence) -> None:
         """Decides when the next chunk of a decoding sequence is due, and takes the blocks for it."""
@@ -254,7 +254,7 @@ class Batcher:
         self._count_finished(sequence, now, reason)
         sequence.emit(sequence, reason)
 
-    # -- leaving --------------------------------------------------------------------------------------------------------
+    # -- leaving --
 
     def _leave(self, sequence: Sequence) -> None:
         """Out of the batch, in whatever state; blocks free."""

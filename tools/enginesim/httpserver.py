@@ -50,7 +50,7 @@ class Connection(asyncio.Protocol):
         self._body: list[bytes] = []
         self._keep_alive = True
 
-    # -- transport ------------------------------------------------------------------------------------------------------
+    # -- transport --
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """asyncio callback."""
@@ -80,7 +80,7 @@ class Connection(asyncio.Protocol):
             self.transport.write(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
             self.transport.close()
 
-    # -- parser callbacks -----------------------------------------------------------------------------------------------
+    # -- parser callbacks --
 
     def on_message_begin(self) -> None:
         """httptools callback."""
@@ -119,7 +119,7 @@ class Connection(asyncio.Protocol):
             self.current = self.pending.popleft()
             self.handler(self.current)
 
-    # -- answers --------------------------------------------------------------------------------------------------------
+    # -- answers --
 
     def respond(self, status: int, body: bytes, content_type: str = JSON_TYPE, extra: str = "") -> None:
         """A whole answer."""

@@ -6,7 +6,7 @@ Counters are plain attributes because the step loop increments them; the text is
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 
-TTFT_EDGES = (
+TTFT_EDGES: tuple[float, ...] = (
     0.001,
     0.005,
     0.01,
@@ -49,7 +49,25 @@ TOKEN_TIME_EDGES = (
     40.0,
     80.0,
 )
-REQUEST_TIME_EDGES = (0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0)
+REQUEST_TIME_EDGES: tuple[float, ...] = (
+    0.3,
+    0.5,
+    0.8,
+    1.0,
+    1.5,
+    2.0,
+    2.5,
+    5.0,
+    10.0,
+    15.0,
+    20.0,
+    30.0,
+    40.0,
+    50.0,
+    60.0,
+    120.0,
+    240.0,
+)
 REQUEST_TIME_EDGES += (480.0, 960.0, 1920.0, 7680.0)
 ITERATION_EDGES = tuple(float(2**power) for power in range(15))
 FINISHED_REASONS = ("stop", "length", "abort", "error", "repetition")

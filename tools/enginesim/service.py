@@ -24,8 +24,8 @@ from tools.enginesim.text import (
     count_tokens,
     natural_length,
     prompt_digest,
+    uniform,
 )
-from tools.enginesim.text import uniform
 
 TENANT_HEADERS = ("x-weighlock-tenant", "x-tenant")
 EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
@@ -152,7 +152,7 @@ class Service:
             return ""
         return f"x-request-id: {request.headers.get('x-request-id') or uuid4().hex}\r\n"
 
-    # -- completions ----------------------------------------------------------------------------------------------------
+    # -- completions --
 
     def chat(self, request: Request) -> None:
         """``POST /v1/chat/completions``"""
@@ -260,7 +260,7 @@ class Service:
             else:
                 self.engine.abort(flight.sequence)
 
-    # -- the rest -------------------------------------------------------------------------------------------------------
+    # -- the rest --
 
     def health(self, request: Request) -> None:
         """200 without a body, as vLLM; it proves nothing about speed."""
