@@ -1,0 +1,224 @@
+-- The filter's two entry points, as Envoy calls them. Everything about one stream travels in the dynamic metadata
+-- `weighlock`: `arrival` (fixed at arrival) and `meter` (rewritten while the stream runs, so that a request that never
+-- ends is known too). The configuration comes with the route, so that a change of it never touches a listener.
+local json, stream, request = ...
+local NAMESPACE = "weighlock"
+local SAVE_EVERY = 1.0 -- seconds between two writes of a running stream's reading
+local MAX_JSON_BYTES = 1024 * 1024
+
+local clock -- seconds, monotonic
+local ok, ffi = pcall(require, "ffi")
+if ok then
+  ffi.cdef("typedef struct { long s; long ns; } weighlock_time; int clock_gettime(int, weighlock_time *);")
+  local t = ffi.new("weighlock_time")
+  clock = function()
+    ffi.C.clock_gettime(1, t)
+    return tonumber(t.s) + tonumber(t.ns) / 1e9
+  end
+end
+
+local function now(h)
+  if clock then return clock() end
+  return tonumber(h:timestampString(EnvoyTimestampResolution.MICROSECOND)) / 1e6
+end
+
+local last_text, last_config
+
+local function config_of(h)
+  local text = h:metadata():get("config")
+  if text == nil then return nil end
+  if text ~= last_text then last_text, last_config = text, json.decode(text) end
+  return last_config
+end
+
+local serial, salt = 0, nil
+
+-- An id of our own: clients may send any request id twice.
+local function new_id(h)
+  if not salt then
+    local place = string.match(tostring({}), "0x(%x+)") or "0"
+    salt = string.format("%x%s", tonumber(h:timestampString(EnvoyTimestampResolution.MICROSECOND)), string.sub(place, -6))
+  end
+  serial = serial + 1
+  return string.format("%s-%x", salt, serial)
+end
+
+local function strip_own_headers(headers)
+  local found
+  for name in pairs(headers) do
+    if string.sub(name, 1, 12) == "x-weighlock-" then
+      found = found or {}
+      found[#found + 1] = name
+    end
+  end
+  if found then
+    for i = 1, #found do headers:remove(found[i]) end
+  end
+end
+
+local function metadata(h) return h:streamInfo():dynamicMetadata() end
+
+-- Reads the body where it is small enough to be held; asks for usage where that is wanted.
+local function read_body(h, headers, cfg, path, arrival)
+  local length = tonumber(headers:get("content-length"))
+  if length == nil or length > request.MAX_BODY_BYTES or headers:get("content-encoding") then
+    return { large = true, bytes = length }
+  end
+  local buffer = h:body()
+  if buffer == nil then return { bytes = 0 } end
+  local bytes = buffer:length()
+  local text = buffer:getBytes(0, bytes)
+  local body = request.inspect(text)
+  if body and cfg.include_usage and request.takes_usage(path) then
+    local written = request.with_usage(text, body.top)
+    if written then
+      headers:replace("content-length", tostring(buffer:setBytes(written)))
+      arrival.hide = true
+    end
+  end
+  return { bytes = bytes, body = body }
+end
+
+-- A body without a length passes through; its size is known when it has passed.
+local function count_body(h)
+  local bytes = 0
+  for chunk in h:bodyChunks() do bytes = bytes + chunk:length() end
+  return bytes
+end
+
+local function finish_late(h, cfg, arrival)
+  arrival.tokens = request.estimate(cfg, count_body(h), nil)
+  arrival.bucket = request.bucket(cfg, arrival.tokens)
+  metadata(h):set(NAMESPACE, "arrival", arrival)
+end
+
+local function decide_copy(headers, cfg, path, arrival, seen, at)
+  local refused = request.refusal(cfg, path, arrival.tenant, seen)
+  if seen.body and not seen.body.effects and request.takes_usage(path) then
+    headers:replace("x-envoy-retry-on", "reset") -- it can be run again on another pod without harm
+  end
+  if cfg.copy_share <= 0 then return false end
+  if not refused and not request.take_budget(cfg.mirror_rate, seen.bytes * cfg.copy_share, at) then refused = "budget" end
+  if refused then
+    arrival.skip = refused
+    return false
+  end
+  headers:add("x-weighlock-copy", "1")
+  return true
+end
+
+local function on_live_request(h, headers, cfg, at)
+  local debug = headers:get("x-weighlock-debug") == "1"
+  strip_own_headers(headers)
+  headers:remove("x-envoy-retry-on")
+  local path = request.path_of(headers:get(":path") or "")
+  local arrival = { t0 = at, debug = debug }
+  if headers:get(":method") ~= "POST" or not request.is_inference(cfg, path) then
+    metadata(h):set(NAMESPACE, "arrival", arrival)
+    return
+  end
+  arrival.id = new_id(h)
+  arrival.tenant = request.tenant(cfg, function(name) return headers:get(name) end, path)
+  headers:remove("accept-encoding") -- a compressed stream cannot be read
+  local seen = read_body(h, headers, cfg, path, arrival)
+  if seen.body then arrival.model, arrival.stream = seen.body.model, seen.body.stream end
+  if seen.bytes then
+    arrival.tokens = request.estimate(cfg, seen.bytes, arrival.model)
+    arrival.bucket = request.bucket(cfg, arrival.tokens)
+    headers:add("x-weighlock-bucket", arrival.bucket)
+    headers:add("x-weighlock-tokens", tostring(arrival.tokens))
+  end
+  headers:add("x-weighlock-tenant", arrival.tenant)
+  headers:add("x-weighlock-pair", arrival.id)
+  headers:add("x-weighlock-kind", "live")
+  if decide_copy(headers, cfg, path, arrival, seen, at) then h:clearRouteCache() end
+  metadata(h):set(NAMESPACE, "arrival", arrival)
+  if not seen.bytes then finish_late(h, cfg, arrival) end
+end
+
+-- A copy: what it is was decided when the live request arrived.
+local function on_copy(h, headers, cfg, at)
+  headers:replace("x-weighlock-kind", cfg.kind)
+  metadata(h):set(NAMESPACE, "arrival", {
+    t0 = at, id = headers:get("x-weighlock-pair"), tenant = headers:get("x-weighlock-tenant"), copy = cfg.kind,
+    bucket = headers:get("x-weighlock-bucket"), tokens = tonumber(headers:get("x-weighlock-tokens")),
+  })
+end
+
+function envoy_on_request(h)
+  local cfg = config_of(h)
+  if cfg == nil then return end
+  local at = now(h)
+  local headers = h:headers()
+  if cfg.kind then return on_copy(h, headers, cfg, at) end
+  return on_live_request(h, headers, cfg, at)
+end
+
+local function relative(at, start)
+  if at == nil then return nil end
+  return at - start
+end
+
+local function save(h, m, ended, is_stream)
+  local t0 = m.start
+  metadata(h):set(NAMESPACE, "meter", {
+    ttft = is_stream and relative(m.first_at, t0) or nil, last = relative(m.last_at, t0), gap = m.gap, gap_at = relative(m.gap_at, t0),
+    gaps = m.gaps, events = m.events, content = m.content, chunks = m.chunks, prompt = m.prompt, output = m.output,
+    source = m.source, finish = m.finish, done = m.done, error = m.err, model = m.model, stream = is_stream,
+    outcome = ended and stream.outcome(m) or nil,
+  })
+end
+
+local function meter_stream(h, m)
+  local saved = m.start
+  for chunk in h:bodyChunks() do
+    local at = now(h)
+    local size = chunk:length()
+    local replaced = stream.feed(m, size > 0 and chunk:getBytes(0, size) or "", at)
+    if size == 0 and m.hide then replaced = (replaced or "") .. stream.finish(m, at) end
+    if replaced and (size > 0 or replaced ~= "") then chunk:setBytes(replaced) end
+    if at - saved > SAVE_EVERY or (saved == m.start and m.first_at) then
+      saved = at
+      save(h, m, false, true)
+    end
+  end
+  stream.finish(m, now(h))
+  save(h, m, true, true)
+end
+
+local function meter_json(h, m)
+  local parts, bytes = {}, 0
+  for chunk in h:bodyChunks() do
+    local size = chunk:length()
+    bytes = bytes + size
+    if size > 0 and bytes <= MAX_JSON_BYTES then parts[#parts + 1] = chunk:getBytes(0, size) end
+  end
+  if bytes > MAX_JSON_BYTES then return end
+  stream.object(m, table.concat(parts), nil, now(h))
+  m.chunks = #parts
+  save(h, m, true, false)
+end
+
+local function show_variant(headers, cfg, debug)
+  local revision = headers:get("x-weighlock-revision")
+  if not debug then
+    if revision then headers:remove("x-weighlock-revision") end
+    return
+  end
+  if revision then headers:add("x-weighlock-variant", revision == cfg.candidate and "candidate" or "stable") end
+end
+
+function envoy_on_response(h)
+  local own = metadata(h):get(NAMESPACE)
+  local arrival = own and own.arrival
+  if not arrival then return end
+  local headers = h:headers()
+  show_variant(headers, config_of(h) or {}, arrival.debug)
+  if not arrival.id or headers:get("content-encoding") then return end
+  local content_type = headers:get("content-type") or ""
+  if string.find(content_type, "text/event-stream", 1, true) then
+    if arrival.hide then headers:remove("content-length") end
+    return meter_stream(h, stream.new(arrival.t0, arrival.hide))
+  end
+  if string.find(content_type, "application/json", 1, true) then return meter_json(h, stream.new(arrival.t0, false)) end
+end

@@ -1,0 +1,1 @@
+"""The recorder: access logs in, closed blocks and records out."""
