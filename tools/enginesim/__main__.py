@@ -1,6 +1,7 @@
 """``python -m tools.enginesim serve MODEL --flag ...``: starts one simulated engine and stays until SIGTERM."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
@@ -14,6 +15,8 @@ from tools.enginesim.service import Service
 from tools.enginesim.settings import Settings, StartError, resolve
 
 BANNER = "This is Weighlock's ENGINE SIMULATOR. It runs no model; times come from a queueing and roofline model."
+
+FLUSH_SECONDS = 0.05  # the last answers are still in the transports' buffers
 
 
 def log(text: str) -> None:
@@ -58,14 +61,14 @@ async def _wait(stop: asyncio.Event, seconds: float) -> bool:
 
 
 async def _drain(service: Service, connections: set[Connection], grace_seconds: float) -> None:
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + grace_seconds
     for connection in list(connections):
         connection.shut_down()
-    while service.in_flight and loop.time() < deadline:
-        await asyncio.sleep(0.02)
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(service.drained(), grace_seconds)
     for connection in list(connections):
-        connection.abandon()
+        if connection.current is not None:
+            connection.abandon()
+    await asyncio.sleep(FLUSH_SECONDS)
 
 
 def main() -> int:

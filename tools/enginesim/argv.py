@@ -28,7 +28,7 @@ def version_tuple(version: str) -> tuple[int, ...]:
 
 
 def known_flags(version: str) -> dict[str, dict[str, Any]]:
-    """The flags that this version of vLLM accepts; a version between two that were read keeps the older side's flags."""
+    """The flags that this version of vLLM accepts; between two versions that were read, both sides' flags count."""
     flags: dict[str, dict[str, Any]] = json.loads(FLAGS_FILE.read_text())["flags"]
     wanted = version_tuple(version)
     return {

@@ -1,13 +1,13 @@
 """Continuous batching, step by step: who computes what in this step, for how long, and who gets tokens at its end.
 
-The scheduler of vLLM V1 in outline: decoding and half-prefilled sequences first, then the waiting queue in order of arrival,
-within ``max_num_batched_tokens`` and ``max_num_seqs``; prompts in chunks (or whole); KV blocks with recompute preemption of
-the latest arrival; prefix hits at admission; speculation with accepted lengths drawn per step.
+The scheduler of vLLM V1 in outline: decoding and half-prefilled sequences first, then the waiting queue in order of
+arrival, within ``max_num_batched_tokens`` and ``max_num_seqs``; prompts in chunks (or whole); KV blocks with
+recompute preemption of the latest arrival; prefix hits at admission; speculation with accepted lengths drawn per step.
 
 Pure apart from its own random generator: no clock, no I/O. ``engine.py`` turns durations into time.
 
-A step costs O(events), not O(sequences): a decoding sequence is planned to its next chunk (``due``), sums (context, growth)
-are carried along. Blocks are therefore taken a chunk ahead of need, and a prompt's blocks all at admission.
+A step costs O(events), not O(sequences): a decoding sequence is planned to its next chunk (``due``), sums (context,
+growth) are carried along. Blocks are therefore taken a chunk ahead of need, and a prompt's blocks all at admission.
 """
 
 from collections import deque
@@ -217,7 +217,7 @@ class Batcher:
         self.due.setdefault(sequence.due_step, []).append(sequence)
 
     def _accepted(self, sequence: Sequence, wanted: int) -> tuple[int, int]:
-        """Steps until at least ``wanted`` tokens are accepted, and the tokens: each step gives 1 + the accepted drafts."""
+        """Steps until at least ``wanted`` tokens are there, and the tokens: a step gives 1 + the accepted drafts."""
         draw, chance, drafts = self.random.random, sequence.acceptance, self.drafts_per_step
         per_position = self.metrics.accepted_per_position
         steps = tokens = accepted_in_all = 0

@@ -1,7 +1,8 @@
 """Turns the batcher's steps into real time on the event loop, with the engine-level faults. Used by ``service.py``.
 
-Steps follow each other on a virtual clock: a late wake-up (timers have millisecond resolution, the host may be busy) delays one
-delivery but not the next step, so the modelled throughput does not depend on the machine. ``host_lag_seconds`` says how late.
+Steps follow each other on a virtual clock: a late wake-up (timers have millisecond resolution, the host may be busy)
+delays one delivery but not the next step, so the modelled throughput does not depend on the machine.
+``host_lag_seconds`` says how late.
 """
 
 import asyncio

@@ -9,9 +9,10 @@ from typing import Any
 class Faults:
     """All off by default.
 
-    ``slow`` multiplies step times (with a filter: the work of the matching requests); ``gap_s`` is one stall of the whole
-    engine, consumed when it happens; ``tenant`` and ``min_prompt_tokens`` limit request-level faults to matching requests;
-    ``min_running`` keeps ``slow`` away from a lightly loaded engine; ``after_s`` / ``after_requests`` count from the start.
+    ``slow`` multiplies step times (with a filter: the work of the matching requests); ``gap_s`` is one stall of the
+    whole engine, consumed when it happens; ``tenant`` and ``min_prompt_tokens`` limit request-level faults to
+    matching requests; ``min_running`` keeps ``slow`` away from a lightly loaded engine; ``after_s`` /
+    ``after_requests`` count from the start.
     """
 
     slow: float = 1.0

@@ -1,4 +1,4 @@
-"""A small HTTP/1.1 server on asyncio protocols: keep-alive, chunked answers, disconnects. Used by ``__main__.py`` and control.
+"""A small HTTP/1.1 server on asyncio protocols: keep-alive, chunked answers, disconnects. Used by ``__main__.py``.
 
 Lean on purpose: engines, load generator, proxy and control plane share two cores on a development machine.
 """

@@ -1,8 +1,8 @@
 """The paged KV pool: counted private blocks, shared blocks by content hash, and an LRU of cached blocks nobody holds.
 
-Used by ``batcher.py``. A block is either private (being filled, or a duplicate), shared (hash known, held by at least one
-sequence) or idle (hash known, free to be evicted, oldest first). Only full prompt blocks are ever shared; blocks of generated
-tokens are not, which is the one simplification against vLLM.
+Used by ``batcher.py``. A block is either private (being filled, or a duplicate), shared (hash known, held by at least
+one sequence) or idle (hash known, free to be evicted, oldest first). Only full prompt blocks are ever shared; blocks
+of generated tokens are not, which is the one simplification against vLLM.
 """
 
 from collections import OrderedDict
@@ -53,7 +53,7 @@ class KvPool:
         return sum(1 for block in hashes if self.holders[block] == 0)
 
     def allocate(self, count: int) -> bool:
-        """Takes ``count`` new private blocks, evicting idle ones if need be; False and no change when there are too few."""
+        """Takes ``count`` private blocks, evicting idle ones if need be; False, unchanged, when there are too few."""
         if count > self.free:
             return False
         self.private += count

@@ -210,11 +210,12 @@ def expose(
     """The page. ``gauges``: (family, help, extra label text, value); ``process``: unprefixed (family, help, value)."""
     labels = f'engine="0",model_name="{escape(model_name)}"'
     lines: list[str] = []
+    headed: set[str] = set()
 
     def head(family: str, text: str, kind: str) -> None:
-        line = f"# HELP {family} {text}"
-        if line not in lines[-40:]:
-            lines.extend((line, f"# TYPE {family} {kind}"))
+        if family not in headed:
+            headed.add(family)
+            lines.extend((f"# HELP {family} {text}", f"# TYPE {family} {kind}"))
 
     for family, text, extra, value in gauges:
         head(f"vllm:{family}", text, "gauge")

@@ -107,6 +107,7 @@ class Service:
         self.engine = Engine(Batcher(settings, self.metrics), self.faults, loop)
         self.random = Random(settings.seed + 1)
         self.in_flight: set[InFlight] = set()
+        self._drained: asyncio.Event | None = None
         self.started = time.time()
         digest = blake2b(repr(settings.resolved()).encode(), digest_size=4).hexdigest()
         ranks = f"-tp{settings.tensor_parallel_size}" if settings.tensor_parallel_size > 1 else ""
@@ -247,10 +248,18 @@ class Service:
     def finished(self, flight: InFlight) -> None:
         """The answer is complete."""
         self.in_flight.discard(flight)
+        if self._drained is not None and not self.in_flight:
+            self._drained.set()
+
+    async def drained(self) -> None:
+        """Waits until nothing is in flight."""
+        self._drained = asyncio.Event()
+        if self.in_flight:
+            await self._drained.wait()
 
     def aborted(self, flight: InFlight) -> None:
         """The client is gone: the engine forgets the request within a step."""
-        self.in_flight.discard(flight)
+        self.finished(flight)
         if flight.timer is not None:
             flight.timer.cancel()
             self.metrics.finished["abort"] += 1
@@ -307,7 +316,7 @@ class Service:
         request.connection.respond(200, b"")
 
     def server_info(self, request: Request) -> None:
-        """The resolved configuration. vLLM shows its own only with VLLM_SERVER_DEV_MODE=1; the simulator always does."""
+        """The resolved configuration. vLLM shows it only with VLLM_SERVER_DEV_MODE=1, the simulator always."""
         engine = self.engine
         request.connection.respond_json(
             200,

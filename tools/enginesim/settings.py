@@ -1,7 +1,8 @@
-"""The effective configuration of one simulated engine: flags + environment + hardware-dependent defaults, resolved once.
+"""The effective configuration of one simulated engine: flags + environment + hardware-dependent defaults, resolved
+once.
 
-Called by ``__main__.py`` and the tests; everything else takes the frozen ``Settings``. Resolution follows vLLM's own rules
-(defaults by memory size and usage context, KV blocks from what weights and activations leave over).
+Called by ``__main__.py`` and the tests; everything else takes the frozen ``Settings``. Resolution follows vLLM's own
+rules (defaults by memory size and usage context, KV blocks from what weights and activations leave over).
 """
 
 import json
@@ -97,7 +98,7 @@ class Settings:
 
 
 def resolve(argv: list[str], environment: Mapping[str, str]) -> Settings:
-    """Arguments after ``vllm`` and the process environment -> settings; ``StartError`` where the engine would refuse."""
+    """Arguments after ``vllm`` and the environment -> settings; ``StartError`` where the engine would refuse."""
     version = environment.get("ENGINESIM_VERSION", DEFAULT_VERSION)
     given = parse_argv(argv, version)
     accelerator = _accelerator(environment.get("ENGINESIM_HARDWARE", "H100"))
@@ -186,9 +187,7 @@ def _speculation(text: str | None, environment: Mapping[str, str]) -> Speculatio
     config = json.loads(text)
     tokens = config.get("num_speculative_tokens")
     if not isinstance(tokens, int) or tokens < 1:
-        raise StartError(
-            "ValueError: num_speculative_tokens must be provided with speculative model unless it is in the draft config"
-        )
+        raise StartError("ValueError: num_speculative_tokens must be provided in --speculative-config")
     method = str(config.get("method") or "draft_model")
     acceptance = float(environment.get("ENGINESIM_ACCEPTANCE", ACCEPTANCE_BY_METHOD.get(method, 0.6)))
     return Speculation(method, tokens, acceptance)
@@ -241,7 +240,7 @@ def _kv_blocks(
     batched_tokens: int,
     block_size: int,
 ) -> int:
-    """What memory leaves for KV after weights, activations of the largest step (about 12 hidden states) and 2 GB of graphs."""
+    """What memory leaves for KV after weights, the largest step's activations (12 hidden states) and 2 GB of graphs."""
     activations = batched_tokens * model.hidden * 2 * 12 + 2e9
     room = accelerator.memory_bytes * utilization - model.parameters * weight_bytes / tensor_parallel - activations
     per_token = 2 * model.layers * max(1, model.kv_heads // tensor_parallel) * model.head_dim * kv_bytes

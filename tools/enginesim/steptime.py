@@ -1,4 +1,5 @@
-"""Seconds of one engine step: a roofline over weights, KV and compute, plus what launches, collectives and the host cost.
+"""Seconds of one engine step: a roofline over weights, KV and compute, plus what launches, collectives and the host
+cost.
 
 Pure. Formulas: weights and KV read as in vLLM's own per-step model (facts/engines.md 1.10), GEMM and attention FLOPs
 beside them; ``max`` of the two is what the device needs. The efficiencies are round published figures, not fits.
@@ -23,7 +24,7 @@ NGRAM_PER_SEQUENCE = 6e-6
 
 @dataclass(frozen=True)
 class StepWork:
-    """One step's batch: prompt tokens computed, their token x context pairs, decoding sequences, their summed context."""
+    """One batch: prompt tokens computed, their token x context pairs, decoding sequences, their summed context."""
 
     prefill_tokens: int
     prefill_pairs: float

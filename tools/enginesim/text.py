@@ -1,7 +1,9 @@
-"""Prompts in, answers out, without a tokenizer: 4 bytes of UTF-8 content are one token, rounded up over the whole prompt.
+"""Prompts in, answers out, without a tokenizer: 4 bytes of UTF-8 content are one token, rounded up over the whole
+prompt.
 
-An answer is a pure function of the prompt (and of what changes arithmetic, ``Settings.numerics``): two exact variants say the
-same, approximate ones part at some token. Every answer token is a space and four letters, so text can be cut by index.
+An answer is a pure function of the prompt (and of what changes arithmetic, ``Settings.numerics``): two exact variants
+say the same, approximate ones part at some token. Every answer token is a space and four letters, so text can be cut
+by index.
 """
 
 import math

@@ -20,8 +20,8 @@ class Exchange:
 
     __slots__ = (
         "chunks", "done", "e2e", "error_frame", "events", "finish", "first", "gaps", "last_content", "max_gap",
-        "max_gap_at", "on_end", "outcome", "output_tokens", "pod", "prompt_tokens", "retries", "sent_at", "started_unix",
-        "status", "tail", "variant", "wire",
+        "max_gap_at", "on_end", "outcome", "output_tokens", "pod", "prompt_tokens", "retries", "sent_at",
+        "started_unix", "status", "tail", "variant", "wire",
     )  # fmt: skip
 
     def __init__(self, wire: bytes, on_end: Callable[["Exchange"], None]) -> None:

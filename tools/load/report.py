@@ -1,4 +1,4 @@
-"""Table of a record file: ``python -m tools.load.report A.jsonl [B.jsonl]``; with two files, the ratio of the second to the first."""
+"""Table of a record file: ``python -m tools.load.report A.jsonl [B.jsonl]``; two files: also the ratio B to A."""
 
 import json
 import math
@@ -14,7 +14,7 @@ Stratum = dict[str, list[float]]
 
 
 def read_strata(path: Path, skip_seconds: float) -> dict[str, Stratum]:
-    """Values in milliseconds per ``tenant/bucket`` and for ``all``, without the first ``skip_seconds``; failures are counted."""
+    """Milliseconds per ``tenant/bucket`` and for ``all``, without the first ``skip_seconds``; failures are counted."""
     records = [json.loads(line) for line in path.read_text().splitlines()]
     start = min((record["t_start_s"] for record in records), default=0.0) + skip_seconds
     strata: dict[str, Stratum] = defaultdict(lambda: defaultdict(list))
