@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
+from controller.jsonable import jsonable
 from controller.store.tables import ActionRow, AuditRow, BlockRow, DecisionRow, SetupRow, VerdictRow
 from policies.blocks import Block
 from policies.verdict import Verdict
@@ -100,8 +101,8 @@ def make_audit(
 
 
 def dump(value: Any) -> str:
-    """JSON text with sorted keys; enums and dates by their text."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
+    """JSON text with sorted keys."""
+    return json.dumps(jsonable(value), sort_keys=True, separators=(",", ":"))
 
 
 def _key(*parts: object) -> str:

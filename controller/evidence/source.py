@@ -1,0 +1,97 @@
+"""What the evidence API asks of the operator. Implemented by the operator (live part) and by `StoredEvidence`."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from controller.evidence.views import LiveView
+from controller.store.rejudge import Judging, rejudge
+from controller.store.sink import EvidenceStore
+from policies.blocks import Block
+
+
+class EvidenceUnavailable(Exception):
+    """The evidence exists, but cannot be read now (database away); the message says so in words."""
+
+
+class LiveSource(Protocol):
+    """The operator's knowledge of now. Methods are called from worker threads and must not wait for the network."""
+
+    def live(self, rollout: str) -> LiveView | None:
+        """What is known of `namespace/name` now; None when the operator does not know such a rollout."""
+
+    def version(self, rollout: str) -> int:
+        """A number that moves whenever `live(rollout)` would answer something else."""
+
+
+class EvidenceSource(LiveSource, Protocol):
+    """Everything that the API serves; the stored part raises EvidenceUnavailable while the database is away."""
+
+    def history(self, rollout: str, attempt: int | None) -> dict[str, Any]:
+        """Attempts, decisions, verdicts, actions, audit."""
+
+    def blocks(self, rollout: str, attempt: int) -> Iterator[Block]:
+        """Blocks of an attempt in order of time."""
+
+    def setup(self, rollout: str, attempt: int) -> dict[str, Any] | None:
+        """The judge's setup of an attempt."""
+
+    def rejudge(self, rollout: str, attempt: int) -> dict[str, Any]:
+        """Every stored verdict of an attempt beside the one that follows from stored counts alone."""
+
+
+class StoredEvidence:
+    """The stored half of an EvidenceSource, read from SQL; the operator adds the live half.
+
+    Args:
+        store: the operator's store.
+        live: the live half.
+        make_judge: a fresh judge from a stored setup.
+    """
+
+    def __init__(
+        self, store: EvidenceStore, live: LiveSource, make_judge: Callable[[Mapping[str, Any]], Judging]
+    ) -> None:
+        self._store = store
+        self._live = live
+        self._make_judge = make_judge
+
+    def live(self, rollout: str) -> LiveView | None:
+        """See EvidenceSource."""
+        return self._live.live(rollout)
+
+    def version(self, rollout: str) -> int:
+        """See EvidenceSource."""
+        return self._live.version(rollout)
+
+    def history(self, rollout: str, attempt: int | None) -> dict[str, Any]:
+        """See EvidenceSource."""
+        with _words():
+            return self._store.reader.history(rollout, attempt)
+
+    def blocks(self, rollout: str, attempt: int) -> Iterator[Block]:
+        """See EvidenceSource."""
+        with _words():
+            yield from self._store.reader.blocks(rollout, attempt)
+
+    def setup(self, rollout: str, attempt: int) -> dict[str, Any] | None:
+        """See EvidenceSource."""
+        with _words():
+            return self._store.reader.setup(rollout, attempt)
+
+    def rejudge(self, rollout: str, attempt: int) -> dict[str, Any]:
+        """See EvidenceSource."""
+        with _words():
+            return rejudge(self._store.reader, rollout, attempt, self._make_judge)
+
+
+@contextmanager
+def _words() -> Iterator[None]:
+    try:
+        yield
+    except SQLAlchemyError as error:
+        raise EvidenceUnavailable(
+            "the database does not answer; decisions go on, history comes back with it"
+        ) from error
