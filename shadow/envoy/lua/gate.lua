@@ -72,7 +72,8 @@ local function read_body(h, headers, cfg, path, arrival)
   if body and cfg.include_usage and request.takes_usage(path) then
     local written = request.with_usage(text, body.top)
     if written then
-      headers:replace("content-length", tostring(buffer:setBytes(written)))
+      -- Handles that were fetched before the filter waited are void: fetch them again.
+      h:headers():replace("content-length", tostring(buffer:setBytes(written)))
       arrival.hide = true
     end
   end
@@ -121,6 +122,7 @@ local function on_live_request(h, headers, cfg, at)
   arrival.tenant = request.tenant(cfg, function(name) return headers:get(name) end, path)
   headers:remove("accept-encoding") -- a compressed stream cannot be read
   local seen = read_body(h, headers, cfg, path, arrival)
+  headers = h:headers()
   if seen.body then arrival.model, arrival.stream = seen.body.model, seen.body.stream end
   if seen.bytes then
     arrival.tokens = request.estimate(cfg, seen.bytes, arrival.model)
