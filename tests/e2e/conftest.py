@@ -17,7 +17,7 @@ NODES = Path(__file__).with_name("nodes.yaml")
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A running cluster; ``WEIGHLOCK_DEVCLUSTER`` names the state folder of one that is already up, to save its start."""
+    """A running cluster; ``WEIGHLOCK_DEVCLUSTER`` may name the state folder of one that is already up."""
     running = os.environ.get("WEIGHLOCK_DEVCLUSTER")
     if running:
         yield Cluster(running)

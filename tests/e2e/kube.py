@@ -92,7 +92,7 @@ class Namespace:
 
     def log(self, cluster: Cluster, pod: str, container: str = "main", run: int = 0) -> str:
         """What a container has printed, read from disk."""
-        files = list(cluster.state.pods.glob(f"{self.name}_{pod}_*/{container}/{run}.log"))
+        files: list[Path] = list(cluster.state.pods.glob(f"{self.name}_{pod}_*/{container}/{run}.log"))
         return files[0].read_text() if files else ""
 
     def pid(self, pod: str) -> int:

@@ -32,6 +32,14 @@ def terminated(namespace: Namespace, pod: str, state: str = "state") -> Any:
     return namespace.container(pod).get(state, {}).get("terminated")
 
 
+def restarts(namespace: Namespace, pod: str) -> int:
+    return int(namespace.container(pod).get("restartCount", 0))
+
+
+def waiting(namespace: Namespace, pod: str) -> Any:
+    return namespace.container(pod).get("state", {}).get("waiting", {})
+
+
 def processes_of(cluster: Cluster, uid: str) -> list[Identity]:
     return list(with_environment("CONTAINER_ROOT", f"{cluster.state.files}/{uid[:8]}/"))
 
@@ -84,7 +92,7 @@ def test_each_pod_has_its_own_address_and_probes_gate_readiness(namespace: Names
     assert namespace.condition("two", "Ready") == "False"
     ready.unlink()
     wait_until("not ready again", lambda: namespace.condition("one", "Ready") == "False")
-    assert namespace.container("one")["restartCount"] == 0
+    assert restarts(namespace, "one") == 0
 
 
 def test_a_failed_liveness_probe_restarts_the_container(namespace: Namespace) -> None:
@@ -94,7 +102,7 @@ def test_a_failed_liveness_probe_restarts_the_container(namespace: Namespace) ->
     wait_until("running", lambda: is_running(namespace, "live"))
     dead = Path(namespace.environment("live")["CONTAINER_ROOT"]) / "www" / "dead"
     dead.touch()
-    wait_until("restarted", lambda: namespace.container("live")["restartCount"] == 1)
+    wait_until("restarted", lambda: restarts(namespace, "live") == 1)
     dead.unlink()
     last = terminated(namespace, "live", "lastState")
     assert (last["exitCode"], last["reason"]) == (128 + signal.SIGTERM, "Error")
@@ -102,12 +110,8 @@ def test_a_failed_liveness_probe_restarts_the_container(namespace: Namespace) ->
 
 def test_a_crash_loop_backs_off_and_tells_exit_code_and_logs(cluster: Cluster, namespace: Namespace) -> None:
     namespace.start("crash", "echo attempt; exit 7")
-    waiting = wait_until(
-        "CrashLoopBackOff",
-        lambda: namespace.container("crash").get("state", {}).get("waiting", {}).get("reason") == "CrashLoopBackOff",
-    )
-    assert waiting
-    wait_until("two restarts", lambda: namespace.container("crash")["restartCount"] >= 2)
+    wait_until("CrashLoopBackOff", lambda: waiting(namespace, "crash").get("reason") == "CrashLoopBackOff")
+    wait_until("two restarts", lambda: restarts(namespace, "crash") >= 2)
     wait_until("last state", lambda: terminated(namespace, "crash", "lastState"))
     assert terminated(namespace, "crash", "lastState")["exitCode"] == 7
     assert namespace.status("crash")["phase"] == "Running"
@@ -151,10 +155,7 @@ def test_config_maps_become_variables_and_files_that_follow_changes(cluster: Clu
 def test_a_missing_config_map_holds_the_container_until_it_is_there(namespace: Namespace) -> None:
     reference = {"name": "LEVEL", "valueFrom": {"configMapKeyRef": {"name": "late", "key": "LEVEL"}}}
     namespace.start("early", "exec sleep 600", {"env": [reference]})
-    wait_until(
-        "CreateContainerConfigError",
-        lambda: "late" in namespace.container("early").get("state", {}).get("waiting", {}).get("message", ""),
-    )
+    wait_until("CreateContainerConfigError", lambda: "late" in waiting(namespace, "early").get("message", ""))
     namespace.apply("{apiVersion: v1, kind: ConfigMap, metadata: {name: late}, data: {LEVEL: high}}")
     wait_until("running", lambda: is_running(namespace, "early"))
     assert namespace.environment("early")["LEVEL"] == "high"
@@ -256,6 +257,15 @@ def test_a_pod_reaches_the_api_with_its_service_account(cluster: Cluster, namesp
     assert namespace.log(cluster, "inside").strip() == "['inside']"
 
 
+def test_logs_are_served_as_a_kubelet_serves_them(cluster: Cluster, namespace: Namespace) -> None:
+    script = "seq 1 5; test -e /www/second && exec sleep 600; touch /www/second; exit 1"
+    namespace.start("talker", script, dict(WWW), volumes=EMPTY_WWW)
+    wait_until("a second run", lambda: restarts(namespace, "talker") == 1 and is_running(namespace, "talker"))
+    path = namespace.path("pods", "talker/log")
+    assert cluster.api().call("GET", f"{path}?tailLines=2")[1] == "4\n5\n"
+    assert cluster.api().call("GET", f"{path}?previous=true")[1] == "1\n2\n3\n4\n5\n"
+
+
 def test_a_killed_node_process_leaves_nothing_behind(cluster: Cluster, namespace: Namespace) -> None:
     namespace.start("survivor", "sleep 600 & exec sleep 600")
     wait_until("running", lambda: is_running(namespace, "survivor"))
@@ -263,7 +273,7 @@ def test_a_killed_node_process_leaves_nothing_behind(cluster: Cluster, namespace
     before = set(processes_of(cluster, uid))
     os.kill(json.loads((cluster.state.run / "node.json").read_text())["pid"], signal.SIGKILL)
     cluster.up()
-    wait_until("restarted", lambda: namespace.container("survivor")["restartCount"] == 1)
+    wait_until("restarted", lambda: restarts(namespace, "survivor") == 1)
     wait_until("running", lambda: is_running(namespace, "survivor"))
     assert not any(process.is_alive() for process in before)
     assert processes_of(cluster, uid)

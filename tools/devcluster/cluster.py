@@ -22,6 +22,7 @@ from tools.devcluster.node.config import NodeConfig
 from tools.devcluster.paths import CHECKOUT, State
 from tools.devcluster.processes import Identity
 from tools.devcluster.progress import step
+from tools.devcluster.settings import KUBELET_PORT
 
 START_SECONDS = 120.0
 GRACE_SECONDS = {"node": 40.0, "kube-apiserver": 20.0}
@@ -184,8 +185,12 @@ class Cluster:
         }
 
     def _has_ready_nodes(self) -> bool:
+        nodes = NodeConfig.load(self.state.nodes_in_force).nodes
         ready = self._node_readiness()
-        return all(ready.get(node.name, False) for node in NodeConfig.load(self.state.nodes_in_force).nodes)
+        known = settings.Settings.load(self.state.settings)
+        # The conditions may be those of an earlier process; that this one serves shows on the kubelet's port.
+        is_serving = known is not None and not settings.is_free(known.node_address(len(nodes) - 1), KUBELET_PORT)
+        return is_serving and all(ready.get(node.name, False) for node in nodes)
 
     def _pid_file(self, name: str) -> Path:
         return self.state.run / f"{name}.json"

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+from pathlib import Path
 
 import structlog
 
 from tools.devcluster.node.api import STRATEGIC, TRANSPORT_ERRORS, Api, ApiError
 from tools.devcluster.node.config import NodeConfig, NodeSpec, make_node, make_node_status
 from tools.devcluster.node.context import NodeContext
-from tools.devcluster.node.kinds import Object, is_finished, now_text
-from tools.devcluster.node.pod import PodWorker, prune_logs
+from tools.devcluster.node.kinds import Object, is_finished, name_of, now_text
+from tools.devcluster.node.kubelet import KubeletServer
+from tools.devcluster.node.pod import PodWorker, last_log, prune_logs
 from tools.devcluster.settings import KUBELET_PORT
 
 log = structlog.get_logger()
@@ -62,10 +64,12 @@ class Agent:
         self.addresses = Addresses(node.settings.network)
         self.workers: dict[str, PodWorker] = {}
         self.tasks: dict[str, asyncio.Task[None]] = {}
+        self.kubelet = KubeletServer(node.state, self)
         self._listed = False
 
     async def run(self) -> None:
         """For ever, until cancelled."""
+        await self.kubelet.start(list(self.hosts.values()))
         async with asyncio.TaskGroup() as group:
             group.create_task(self.node.store.run())
             group.create_task(self.node.enforce_limits())
@@ -80,7 +84,20 @@ class Agent:
         for task in self.tasks.values():
             task.cancel()
         workers = list(self.workers.values())
+        await self.kubelet.stop()
         await asyncio.gather(*(worker.stop(SHUTDOWN_GRACE_SECONDS) for worker in workers), return_exceptions=True)
+
+    def find_log(self, namespace: str, pod: str, container: str, previous: bool) -> Path | None:
+        """The log of a container's current run, of its last one where none is running, or of the run before."""
+        for worker in self.workers.values():
+            if name_of(worker.pod) == (namespace, pod):
+                return worker.find_log(container, previous)
+        finished = sorted(self.node.state.pods.glob(f"{namespace}_{pod}_*"), key=lambda path: path.stat().st_mtime)
+        return last_log(finished[-1] / container, previous) if finished else None
+
+    def is_being_written(self, log: Path) -> bool:
+        """Whether some container's current run writes this file."""
+        return any(worker.is_writing(log) for worker in self.workers.values())
 
     def on_object_changed(self, kind: str, namespace: str, name: str) -> None:
         """A ConfigMap or Secret changed: wake the pods that show it."""

@@ -50,6 +50,7 @@ class ContainerRunner:
         self.process: Process | None = None
         self.target: handlers.Target | None = None
         self.limit: LimitedProcess | None = None
+        self.log: Path | None = None
         self.stopping = asyncio.Event()
         self.started = asyncio.Event()
         self.done = asyncio.Event()
@@ -91,6 +92,7 @@ class ContainerRunner:
         if prepared is None:
             return
         command, log = prepared
+        self.log = log
         began = now_text()
         try:
             self.process = Process(command.argv, command.env, command.cwd, log)

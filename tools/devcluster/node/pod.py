@@ -93,6 +93,15 @@ class PodWorker:
             if not runner.done.is_set():
                 await runner.stop(max(0.0, until - loop.time()))
 
+    def find_log(self, container: str, previous: bool) -> Path | None:
+        return last_log(self.log_folder / container, previous)
+
+    def is_writing(self, log: Path) -> bool:
+        """Whether a running process of this pod writes to `log`."""
+        return any(
+            runner.process is not None and runner.process.is_running and runner.log == log for runner in self.runners
+        )
+
     async def _live(self) -> None:
         """Volumes, init containers one by one, containers together; then sidecars end."""
         if is_finished(self.pod):
@@ -231,6 +240,13 @@ def restore_view(spec: Object, known: Object | None, policy: str) -> ContainerVi
         view.last_state = state
         view.restart_count += 1
     return view
+
+
+def last_log(folder: Path, previous: bool) -> Path | None:
+    """The newest log of a container's folder, or the one before it."""
+    logs = sorted(folder.glob("*.log"), key=lambda path: int(path.stem), reverse=True)
+    position = 1 if previous else 0
+    return logs[position] if len(logs) > position else None
 
 
 def prune_logs(folder: Path, running: set[Path], keep: int) -> None:
