@@ -138,7 +138,8 @@ class Block:
     seq: numbered from 0 without holes, in order of time; start_s / end_s: Unix seconds; missing: variants whose
     metering was interrupted in the block (its counts of them are not evidence); late: entries that belong to an
     earlier, closed block and are counted here; dropped: requests left out, by reason (`warmup`, `duplicate`,
-    `pooledTenants`, ...); stored: read back from the store, not from the recorder.
+    `pooledTenants`, ...); stored: read back from the store, not from the recorder; stage / weight: what the data plane
+    stated for the requests that started under this step (`shadow`, `canary`, `ramp`, `bake`, `idle`, ...; percent).
     """
 
     seq: int
@@ -153,6 +154,8 @@ class Block:
     late: int = 0
     stored: bool = False
     dropped: Mapping[str, int] = field(default_factory=dict)
+    stage: str = ""
+    weight: int = 0
 
     def to_json(self) -> bytes:
         """Compact JSON; the same block gives the same bytes."""
@@ -163,6 +166,8 @@ class Block:
                 "rollout": self.rollout,
                 "attempt": self.attempt,
                 "step": self.step,
+                "stage": self.stage,
+                "weight": self.weight,
                 "start_s": self.start_s,
                 "end_s": self.end_s,
                 "missing": list(self.missing),
