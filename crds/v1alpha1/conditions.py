@@ -101,6 +101,9 @@ class Reason(StrEnum):
     ACTION_REFUSED = "ActionRefused"  # it cannot take effect now: no effect
     APPROVAL_WITHDRAWN = "ApprovalWithdrawn"  # the evidence turned after the approval
     # sync
+    BASELINE_EDITED = "BaselineEdited"  # stable's workload differs from its stored manifest
+    POLICY_EDITED = "PolicyEdited"  # the policy differs from the attempt's snapshot
+    AS_EXPECTED = "AsExpected"  # nothing to report
     SYNCED = "Synced"  # all equal
     SPEC_REJECTED = "SpecRejected"  # spec asks for a revision that was rolled back
     ATTEMPT_RUNNING = "AttemptRunning"  # spec's revision is being weighed

@@ -1,0 +1,157 @@
+"""From an outcome to a decision: the whole next status, the traffic, and the actions that every decision asks for.
+
+Called by machine.py alone. Pure.
+"""
+
+from typing import Any
+
+from controller.core import plans, times
+from controller.core.actions import (
+    Action,
+    AddFinalizer,
+    ApplyGate,
+    ApplyVariant,
+    Decision,
+    EmitEvent,
+    Record,
+    ScaleVariant,
+)
+from controller.core.outcome import Outcome
+from controller.core.people import Acts
+from controller.core.snapshot import PersonAction, Snapshot
+from controller.core.status import make_conditions, make_verdict
+from crds.v1alpha1.conditions import Phase, Reason
+from crds.v1alpha1.rollout import InferenceRolloutStatus
+
+APPLIED_ACTIONS = 64
+
+
+class IllegalMove(RuntimeError):
+    """A defect of machine.py: a move that TRANSITIONS does not list."""
+
+
+def finish(s: Snapshot, acts: Acts, outcome: Outcome, allowed: frozenset[Phase]) -> Decision:
+    """Check the move, build the whole status, add what every decision asks for."""
+    before = s.status
+    if outcome.phase is not before.phase and outcome.phase not in allowed:
+        raise IllegalMove(f"{s.key}: {before.phase} -> {outcome.phase} ({outcome.reason})")
+    after = _status_after(s, acts, outcome)
+    plan = None if s.deleted_s is not None and not s.has_finalizer else plans.make_plan(s, after)
+    if not s.judge.rebuilt and plan is not None and _would_guess(s, after):
+        plan = None
+    actions = (*_upkeep(s, after), *outcome.actions, *_announce(s, acts, outcome, after))
+    return Decision(outcome.phase, outcome.reason, outcome.message, after, plan, actions, outcome.requeue_after_s)
+
+
+def _would_guess(s: Snapshot, after: InferenceRolloutStatus) -> bool:
+    """A new leader that has not rebuilt the judge: the gates may hold less than status allows, so do not raise them."""
+    return after.step.weight > 0 and s.data_plane.published is None and after.phase is not Phase.ROLLING_BACK
+
+
+def _status_after(s: Snapshot, acts: Acts, outcome: Outcome) -> InferenceRolloutStatus:
+    before = s.status
+    changes: dict[str, Any] = dict(outcome.changes)
+    done = [act.uid for act in outcome.consumed] + [refused.action.uid for refused in acts.refused]
+    if done:
+        known = {action.uid for action in s.actions}
+        kept = [uid for uid in before.applied_actions if uid in known]
+        changes["applied_actions"] = tuple([*kept, *done][-APPLIED_ACTIONS:])
+    if outcome.phase is not before.phase:
+        changes |= {"phase": outcome.phase, "phase_started_at": times.to_text(s.now_s), "reason": outcome.reason.value}
+    serving = s.variant(changes.get("stable", before.stable) or changes.get("candidate", before.candidate))
+    changes |= {
+        "observed_generation": s.generation,
+        "message": outcome.message,
+        "replicas": sum(not pod.terminating for pod in serving.pods),
+        "ready_replicas": sum(pod.ready and not pod.terminating for pod in serving.pods),
+        "selector": f"weighlock.dev/rollout={s.name},weighlock.dev/revision={serving.revision}",
+    }
+    after = before.model_copy(update=changes)
+    after = after.model_copy(update={"verdict": make_verdict(s, after)})
+    return after.model_copy(update={"conditions": make_conditions(s, after, outcome.marks)})
+
+
+def _upkeep(s: Snapshot, after: InferenceRolloutStatus) -> tuple[Action, ...]:
+    """What must be so in every phase: finalizer, gate, the stable variant with its replicas."""
+    if s.deleted_s is not None or s.conflict:
+        return ()
+    actions: list[Action] = []
+    if not s.has_finalizer:
+        actions.append(AddFinalizer())
+    if s.spec is not None and not s.data_plane.applied and (s.target is not None or after.stable):
+        actions.append(ApplyGate())
+    stable = s.stored.get(after.stable)
+    if stable is not None and s.lease_held:
+        wanted = plans.full_replicas(s, after.stable)
+        present = s.variant(after.stable).replicas
+        if set(present) != set(wanted):
+            actions.append(ApplyVariant(stable, wanted))
+        elif dict(present) != wanted:
+            actions.append(ScaleVariant(after.stable, wanted))
+    if after.phase in (Phase.PROMOTED, Phase.BAKE) and s.lease_held:
+        actions += _follow_scale(s, after.candidate)
+    return tuple(actions)
+
+
+def _follow_scale(s: Snapshot, candidate: str) -> list[Action]:
+    """The candidate serves everything: it follows spec.replicas upwards like stable would."""
+    wanted = plans.grown_replicas(s, candidate, 100)
+    present = dict(s.variant(candidate).replicas)
+    return [ScaleVariant(candidate, wanted)] if set(present) == set(wanted) and present != wanted else []
+
+
+def _announce(s: Snapshot, acts: Acts, outcome: Outcome, after: InferenceRolloutStatus) -> tuple[Action, ...]:
+    """Events and records of what changed, once."""
+    actions: list[Action] = []
+    before = s.status
+    for refused in acts.refused:
+        text = f"{refused.action.kind} by {refused.action.user} has no effect: {refused.message}"
+        actions += [EmitEvent(refused.reason, text, warning=True), _act_record(refused.action, refused.reason.value)]
+    for act in outcome.consumed:
+        actions += [
+            EmitEvent(Reason.ACTION_ACCEPTED, f"{act.kind} by {act.user}: {act.reason or 'no reason given'}"),
+            _act_record(act, "applied"),
+        ]
+    is_step = (before.step.index, before.step.weight) != (after.step.index, after.step.weight)
+    if outcome.phase is not before.phase or is_step:
+        is_bad = outcome.phase in (Phase.ROLLING_BACK, Phase.ROLLED_BACK)
+        actions.append(EmitEvent(outcome.reason, f"{outcome.phase}: {outcome.message}", warning=is_bad))
+        actions.append(Record("decision", _decision_content(s, outcome, after)))
+    return tuple(actions)
+
+
+def _decision_content(s: Snapshot, outcome: Outcome, after: InferenceRolloutStatus) -> dict[str, Any]:
+    verdict = s.judge.verdict
+    return {
+        "phase": outcome.phase.value,
+        "from": s.status.phase.value,
+        "reason": outcome.reason.value,
+        "message": outcome.message,
+        "attempt": after.attempt,
+        "step": after.step.index,
+        "weight": after.step.weight,
+        "stable": after.stable,
+        "candidate": after.candidate,
+        "evidence": s.judge.evidence,
+        "verdict": verdict.result.value if verdict else None,
+        "stored": s.store_ok,
+    }
+
+
+def _act_record(act: PersonAction, outcome: str) -> Record:
+    return Record(
+        "action",
+        {
+            "uid": act.uid,
+            "outcome": outcome,
+            "spec": {
+                "action": act.kind.value,
+                "user": act.user,
+                "reason": act.reason,
+                "revision": act.revision,
+                "attempt": act.attempt,
+                "step": act.step,
+                "evidence": act.evidence,
+            },
+        },
+    )

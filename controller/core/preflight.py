@@ -1,0 +1,80 @@
+"""What is checked before any GPU is touched, as an ordered tuple of named checks; the first problem is told.
+
+Pure; called by machine.py in Pending (what concerns the manifest) and Preflight (everything).
+"""
+
+from collections.abc import Callable
+
+from controller.core.snapshot import Snapshot
+from controller.core.status import Mark
+from crds.v1alpha1.conditions import Reason
+from crds.v1alpha1.rollout import CapacityStrategy, Provider
+
+LARGEST_MANIFEST_BYTES = 2**20
+
+Check = Callable[[Snapshot], Mark | None]
+
+
+def first_problem(s: Snapshot, only_manifest: bool = False) -> Mark | None:
+    """The first check that does not hold; None when all do."""
+    checks = _MANIFEST_CHECKS if only_manifest else (*_MANIFEST_CHECKS, *_WORLD_CHECKS)
+    return next((problem for check in checks if (problem := check(s)) is not None), None)
+
+
+def check_size(s: Snapshot) -> Mark | None:
+    """A manifest over 1 MiB cannot be stored whole, so it could not be put back."""
+    candidate = s.frozen(s.status.candidate)
+    if candidate is None or candidate.size_bytes <= LARGEST_MANIFEST_BYTES:
+        return None
+    text = f"The complete manifest has {candidate.size_bytes} bytes and 1 MiB is the most that can be stored; "
+    return Mark(Reason.MANIFEST_TOO_LARGE, text + "move large ConfigMap contents into the image or a volume.")
+
+
+def check_references(s: Snapshot) -> Mark | None:
+    """Everything that the templates mount exists."""
+    candidate = s.frozen(s.status.candidate)
+    if candidate is None or not candidate.problems:
+        return None
+    return Mark(Reason.MISSING_REFERENCE, " ".join(candidate.problems))
+
+
+def check_policy(s: Snapshot) -> Mark | None:
+    """The policy exists and does not contradict itself."""
+    if s.policy_error:
+        return Mark(Reason.POLICY_MISSING, s.policy_error)
+    return None
+
+
+def check_supported(s: Snapshot) -> Mark | None:
+    """Values that the types keep a place for and this release does not do."""
+    if s.spec is None:
+        return None
+    if s.spec.workload_ref is not None:
+        text = "spec.workloadRef is not supported yet; write spec.template or spec.roles."
+        return Mark(Reason.PREFLIGHT_FAILED, text)
+    if s.spec.traffic.provider is not Provider.ENVOY:
+        return Mark(Reason.PREFLIGHT_FAILED, "spec.traffic.provider gatewayAPI is not supported yet; use envoy.")
+    if s.spec.capacity.strategy is CapacityStrategy.SWAP:
+        return Mark(Reason.PREFLIGHT_FAILED, "spec.capacity.strategy swap is not supported yet; use surge or wait.")
+    return None
+
+
+def check_data_plane(s: Snapshot) -> Mark | None:
+    """Gates run, are connected and took the present configuration."""
+    plane = s.data_plane
+    if plane.applied and plane.gates and plane.is_in_force:
+        return None
+    text = f"{plane.connected} of {len(plane.gates)} ready gates are connected; the attempt begins when all are."
+    return Mark(Reason.WAITING_FOR_DATA_PLANE, text)
+
+
+def check_recorder(s: Snapshot) -> Mark | None:
+    """Evidence can be collected (a first install has nothing to judge)."""
+    if s.status.baseline or s.judge.reachable:
+        return None
+    text = "The recorder does not answer, so nothing could be judged; the attempt begins when it does."
+    return Mark(Reason.RECORDER_UNREACHABLE, text)
+
+
+_MANIFEST_CHECKS: tuple[Check, ...] = (check_size, check_references)
+_WORLD_CHECKS: tuple[Check, ...] = (check_policy, check_supported, check_data_plane, check_recorder)
