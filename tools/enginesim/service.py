@@ -19,6 +19,7 @@ from tools.enginesim.sequence import Sequence
 from tools.enginesim.settings import Settings
 from tools.enginesim.text import (
     ANSWER_TOKEN_CHARS,
+    WRONG_MEAN_TOKENS,
     answer_text,
     block_hashes,
     count_tokens,
@@ -201,8 +202,10 @@ class Service:
         if flight.faults.empty_rate and self.random.random() < flight.faults.empty_rate:
             self._answer_nothing(flight)
             return
-        numerics = settings.numerics + ("|wrong" if flight.faults.wrong_tokens else "")
-        flight.text = answer_text(digest, tokens, numerics)
+        if flight.faults.wrong_tokens:
+            flight.text = answer_text(digest, tokens, settings.numerics + "|wrong", WRONG_MEAN_TOKENS)
+        else:
+            flight.text = answer_text(digest, tokens, settings.numerics)
         hashes: list[int] = []
         if settings.prefix_caching:
             hashes = block_hashes(call.prompt, (call.roles, call.cache_salt), settings.block_size)

@@ -14,6 +14,7 @@ ANSWER_TOKEN_CHARS = 5
 CONSONANTS, VOWELS = "bdfgklmnprstvzhj", "aeio"
 WORDS = [" " + a + v + b + "e" for a in CONSONANTS[:8] for v in VOWELS for b in CONSONANTS[8:]]
 DIVERGENCE_MEAN_TOKENS = 48.0
+WRONG_MEAN_TOKENS = 6.0
 LENGTH_MEDIAN_TOKENS = 110.0
 LENGTH_SPREAD = 0.8
 
@@ -44,11 +45,11 @@ def uniform(digest: bytes, purpose: bytes) -> float:
     return (int.from_bytes(shake_128(digest + purpose).digest(6), "big") + 0.5) / 2**48
 
 
-def answer_text(digest: bytes, tokens: int, numerics: str) -> str:
-    """The answer of ``tokens`` tokens; with other ``numerics`` the same beginning and another end."""
+def answer_text(digest: bytes, tokens: int, numerics: str, keeps: float = DIVERGENCE_MEAN_TOKENS) -> str:
+    """The answer of ``tokens`` tokens; with other ``numerics`` the same first ``keeps`` (mean), another end."""
     indices = shake_128(digest).digest(tokens)
     if numerics:
-        keep = int(-math.log(uniform(digest, b"diverge" + numerics.encode())) * DIVERGENCE_MEAN_TOKENS)
+        keep = int(-math.log(uniform(digest, b"diverge" + numerics.encode())) * keeps)
         if keep < tokens:
             indices = indices[:keep] + shake_128(digest + numerics.encode()).digest(tokens)[keep:]
     return "".join(map(WORDS.__getitem__, indices))
