@@ -62,6 +62,10 @@ class Check:
     quantile: float | None = None
 
 
+SERVED = Check("served", "margin", CheckKind.BAD_ABS, 0.05, 0.05, True)
+"""Added to every contract: requests refused as wrong (4xx), at most five points above stable's share of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Contract:
     """Everything the judge, the builder and the planner need of a RolloutPolicy; seconds and fractions."""

@@ -5,15 +5,16 @@ beside a verdict.
 """
 
 import math
-from functools import lru_cache
+from collections.abc import Callable
 
 import numpy as np
-from scipy.optimize import brentq
+from numpy.typing import NDArray
 from scipy.special import betainc
 from scipy.stats import beta, binom, norm
 
-from policies.sequential import log_e_beta, log_e_fail, log_e_pass
+from policies.sequential import FAIL_FACTORS, PASS_FACTORS, Array, bernoulli_llr, log_e_beta, log_mean, ratio_llr
 
+Bools = NDArray[np.bool_]
 BETA_A, BETA_B = 1.570063, 155.436286
 """Truncated Beta mixture tuned for P99 at n = 1,000."""
 
@@ -54,45 +55,105 @@ def wilson(k: int, n: int, alpha: float) -> tuple[float, float]:
     return centre - half, centre + half
 
 
-@lru_cache(maxsize=65536)
-def critical_counts(n_effective: float, p0: float, alpha: float) -> tuple[float | None, float | None]:
-    """(k_pass, k_fail): largest real k with PASS evidence >= 1/alpha, smallest with FAIL evidence >= 1/alpha, at n
-    effective trials.
+def _bisect(inside: Callable[[Array], Bools], low: Array, high: Array, steps: int = 60) -> Array:
+    """Per element the boundary between `low` (where inside is true) and `high` (where it is false)."""
+    low, high = low.astype(float).copy(), high.astype(float).copy()
+    for _ in range(steps):
+        middle = (low + high) / 2.0
+        good = inside(middle)
+        low, high = np.where(good, middle, low), np.where(good, high, middle)
+    return low
 
-    Beta mixture of mean p0 scaled from the P99 tuning; None where no k reaches it. Used for the time-uniform interval
-    of a quantile: [X_(n - k_fail + 1), X_(n - k_pass)] (Howard and Ramdas 2022).
+
+def critical_counts(n: Array, p0: Array, alpha: float) -> tuple[Array, Array]:
+    """(k_pass, k_fail) per element: largest real k with PASS evidence >= 1/alpha, smallest with FAIL evidence >=
+    1/alpha.
+
+    n: effective trials (real), p0: allowed share, same shape. Beta mixture scaled from its P99 tuning; NaN where no k
+    reaches it. Used for the time-uniform interval of a quantile, [X_(n - k_fail + 1), X_(n - k_pass)] (Howard and
+    Ramdas 2022).
     """
     target = math.log(1.0 / alpha)
-    a, b = BETA_A * p0 / 0.01, BETA_B
-    if p0 > 0.05:
-        a, b = BETA_B * p0, BETA_B * (1.0 - p0)
+    a = np.where(p0 > 0.05, BETA_B * p0, BETA_A * p0 / 0.01)
+    b = np.where(p0 > 0.05, BETA_B * (1.0 - p0), BETA_B)
 
-    def gap(k: float, upper: bool) -> float:
-        return float(log_e_beta(np.array(k), np.array(n_effective), p0, a, b, upper)) - target
+    def reaches(k: Array, upper: bool) -> Bools:
+        return log_e_beta(k, n, p0, a, b, upper) >= target
 
-    mean = n_effective * p0
-    k_pass = k_fail = None
-    if gap(0.0, False) >= 0.0:
-        k_pass = 0.0 if gap(mean, False) >= 0.0 else float(brentq(gap, 0.0, mean, args=(False,), xtol=1e-6))
-    if n_effective > 0 and gap(n_effective, True) >= 0.0:
-        k_fail = float(brentq(gap, mean, n_effective, args=(True,), xtol=1e-6))
+    mean = n * p0
+    k_pass = np.where(
+        reaches(np.zeros_like(mean), False), _bisect(lambda k: reaches(k, False), np.zeros_like(mean), mean), np.nan
+    )
+    k_fail = np.where(reaches(n, True), _bisect(lambda k: reaches(k, True), n, mean), np.nan)
     return k_pass, k_fail
 
 
-@lru_cache(maxsize=65536)
-def share_interval(k: float, n: float, alpha: float) -> tuple[float, float]:
-    """Time-uniform bounds of a share: all p with neither FAIL nor PASS evidence of 1/alpha (real k, n allowed)."""
-    if n <= 0:
-        return 0.0, 1.0
+def share_intervals(k: Array, n: Array, alpha: float) -> tuple[Array, Array]:
+    """Time-uniform bounds of shares: all p with neither FAIL nor PASS evidence of 1/alpha (real k, n allowed.
+
+    (0, 1) for n = 0).
+    """
     target = math.log(1.0 / alpha)
-    rate = min(max(k / n, 1e-12), 1.0 - 1e-9)
-    low = 0.0
-    if k > 0 and log_e_fail(k, n, 1e-9) >= target:
-        low = float(brentq(lambda p: log_e_fail(k, n, p) - target, 1e-9, rate, xtol=1e-9))
-    high = 1.0
-    if log_e_pass(k, n, 1.0 - 1e-9) >= target:
-        high = float(brentq(lambda p: log_e_pass(k, n, p) - target, rate, 1.0 - 1e-9, xtol=1e-9))
+    rate = np.clip(np.divide(k, n, out=np.full_like(n, 0.5), where=n > 0), 1e-9, 1.0 - 1e-9)
+
+    def fails(p: Array) -> Bools:
+        ceiling = np.where(p < 0.4, 0.5, (1.0 + p) / 2.0)
+        grid = np.minimum(p[:, None] * np.array(FAIL_FACTORS), ceiling[:, None])
+        return log_mean(bernoulli_llr(k, n, p, grid)) >= target
+
+    def passes(p: Array) -> Bools:
+        return log_mean(bernoulli_llr(k, n, p, p[:, None] * np.array(PASS_FACTORS))) >= target
+
+    least, most = np.full_like(rate, 1e-9), np.full_like(rate, 1.0 - 1e-9)
+    low = np.where(fails(least), _bisect(fails, least, rate), 0.0)
+    high = np.where(passes(most), _bisect(passes, most, rate), 1.0)
     return low, high
+
+
+def ratio_intervals(k_c: Array, k_b: Array, n_c: Array, n_b: Array, alpha: float) -> tuple[Array, Array]:
+    """Time-uniform bounds of the ratio of event rates, candidate to stable (real counts allowed.
+
+    NaN where unbounded).
+    """
+    target = math.log(1.0 / alpha)
+
+    def fails(theta: Array) -> Bools:
+        return log_mean(ratio_llr(k_c, k_b, n_c, n_b, theta, np.array(FAIL_FACTORS))) >= target
+
+    def passes(theta: Array) -> Bools:
+        return log_mean(ratio_llr(k_c, k_b, n_c, n_b, theta, np.array(PASS_FACTORS))) >= target
+
+    with np.errstate(divide="ignore", invalid="ignore"):
+        middle = np.clip(((k_c + 1e-9) / n_c) / ((k_b + 1e-9) / n_b), 1e-6, 1e6)
+    middle = np.where(np.isfinite(middle), middle, 1.0)
+    least, most = np.full_like(middle, 1e-7), np.full_like(middle, 1e7)
+
+    def geometric(test: Callable[[Array], Bools], end: Array) -> Array:
+        return np.exp(_bisect(lambda logs: test(np.exp(logs)), np.log(end), np.log(middle)))
+
+    low = np.where(fails(least), geometric(fails, least), np.nan)
+    high = np.where(passes(most), geometric(passes, most), np.nan)
+    return low, high
+
+
+def critical_ratio_counts(k_b: Array, n_c: Array, n_b: Array, alpha: float) -> tuple[Array, Array]:
+    """(k_pass, k_fail): largest candidate count with PASS evidence against "rate ratio >= 1", smallest with FAIL
+    evidence.
+
+    For the interval of a ratio of quantiles: read the candidate's sketch at the value that so many requests exceed.
+    NaN where none.
+    """
+    target = math.log(1.0 / alpha)
+
+    def reaches(k: Array, grid: tuple[float, ...]) -> Bools:
+        return log_mean(ratio_llr(k, k_b, n_c, n_b, 1.0, np.array(grid))) >= target
+
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = np.minimum(np.where(n_b > 0, k_b * n_c / n_b, 0.0), n_c)
+    zero = np.zeros_like(mean)
+    k_pass = np.where(reaches(zero, PASS_FACTORS), _bisect(lambda k: reaches(k, PASS_FACTORS), zero, mean), np.nan)
+    k_fail = np.where(reaches(n_c, FAIL_FACTORS), _bisect(lambda k: reaches(k, FAIL_FACTORS), n_c, mean), np.nan)
+    return k_pass, k_fail
 
 
 def binomial_tail_share(p0: float, n: int, k: int) -> float:

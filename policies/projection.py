@@ -4,7 +4,7 @@ Called by the judge at every block and by the preparation for the history. Strat
 never change.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from policies import blocks
 from policies.blocks import Block, Cell
-from policies.contract import Check, CheckKind
+from policies.contract import SERVED, Check, CheckKind
 from policies.records import CANDIDATE, STABLE
 from policies.sequential import Array
 
@@ -21,7 +21,7 @@ Ints = NDArray[np.int64]
 
 
 class Strata:
-    """Numbering of strata, tenants and buckets; bucket "" is a stratum that counts for its tenant and the whole only."""
+    """Numbering of strata, tenants and buckets; bucket "" counts for its tenant and the whole only."""
 
     def __init__(self, known: Iterable[Stratum] = ()) -> None:
         self.names: list[Stratum] = []
@@ -72,7 +72,7 @@ class Strata:
             (self.buckets, lambda n: ("*", n)),
         ):
             if cell < len(names):
-                return make(names[cell])  # type: ignore[no-any-return]
+                return make(names[cell])
             cell -= len(names)
         return "*", "*"
 
@@ -114,11 +114,19 @@ def judged(block: Block) -> Iterable[Cell]:
     return (c for c in block.cells if c.kind != "probe" and c.variant not in block.missing)
 
 
+def outcome_counts(outcomes: Mapping[str, int], check: Check, attempted: frozenset[str]) -> tuple[int, int]:
+    """(requests, bad ones) of `success` (attempted and not ok) or `served` (refused as wrong)."""
+    if check.metric == SERVED.metric:
+        n = sum(c for outcome, c in outcomes.items() if outcome not in ("open", "cancelled"))
+        return n, outcomes.get("client_error", 0)
+    n = sum(c for outcome, c in outcomes.items() if outcome in attempted)
+    return n, n - outcomes.get("ok", 0)
+
+
 def event_counts(cell: Cell, check: Check, key: int, attempted: frozenset[str]) -> tuple[int, int] | None:
     """(requests, events) of a check in one cell; None where its threshold was not counted at the source."""
-    if check.metric == blocks.SUCCESS:
-        n = sum(count for outcome, count in cell.outcomes.items() if outcome in attempted)
-        return n, n - cell.outcomes.get("ok", 0)
+    if check.metric in (blocks.SUCCESS, SERVED.metric):
+        return outcome_counts(cell.outcomes, check, attempted)
     counts = cell.metrics.get(check.metric)
     if counts is None:
         return 0, 0
@@ -129,9 +137,9 @@ def event_counts(cell: Cell, check: Check, key: int, attempted: frozenset[str]) 
 
 
 def project(
-    block: Block, strata: Strata, checks: Sequence[Check], keys: dict[str, list[Ints]], attempted: frozenset[str]
+    block: Block, strata: Strata, checks: Sequence[Check], keys: Mapping[str, Sequence[Ints]], attempted: frozenset[str]
 ) -> list[Counts]:
-    """Counts per check; `keys[variant][check][stratum]` are the thresholds (-1 = none yet). Strata must know every cell."""
+    """Counts per check; `keys[variant][check][stratum]`: thresholds (-1 = none yet). Strata must know every cell."""
     found = [Counts.zeros(strata.size) for _ in checks]
     for cell in judged(block):
         place = strata.get((cell.tenant, cell.bucket))

@@ -102,7 +102,7 @@ def log_e_ratio_pass(k_c: float, k_b: float, n_c: float, n_b: float, theta0: flo
     return float(log_mean(ratio_llr(counts[0], counts[1], counts[2], counts[3], theta0, np.array(PASS_FACTORS))))
 
 
-def log_e_beta(k: Array, n: Array, p0: Array | float, a: float, b: float, upper: bool) -> Array:
+def log_e_beta(k: Array, n: Array, p0: Array | float, a: Array | float, b: Array | float, upper: bool) -> Array:
     """Log of the truncated Beta(a, b) mixture: on (p0, 1] if `upper` (FAIL), on [0, p0) else (PASS). Real k, n allowed.
 
     Source: Howard and Ramdas 2022, one-sided beta-binomial mixture; equal to confseq's with a = r/(1-p0), b = r/p0.

@@ -13,7 +13,10 @@ from policies import sequential as seq
 from policies.projection import Counts, Ints, Strata, group_sum
 from policies.sequential import Array, RestartBank
 
+FIELDS = ("n_c", "k_c", "n_b", "k_b")
+_ARRAYS = ("log_pass", "latched", "step_n", "sum_c", "sum_b", "quiet_b", "phi", "null")
 LEVELS = ("stratum", "tenant", "bucket", "global")
+_NEVER = 1e9
 _PRIOR_BLOCKS = 6.0  # the history counts like this many blocks in the running mean of requests per block
 
 
@@ -22,7 +25,9 @@ class Track:
 
     relative: compares arms (null = ratio of event rates), else a share of the candidate (null = that share).
     good_events: the event is good (goodput), so that too few of them are the breach. kappa: excess variance per
-    request by level; cap: nats per block.
+    request by level; cap: nats per block;
+    alone_blocks: after so many blocks without stable traffic the bound alone speaks, as it does before stable is
+    first seen.
     """
 
     def __init__(
@@ -38,12 +43,13 @@ class Track:
         fail_factors: tuple[float, ...],
         pass_factors: tuple[float, ...],
         has_pass: bool = True,
+        alone_blocks: int = 12,
     ) -> None:
         self.strata, self.null, self.relative = strata, null, relative
         self.cap, self.plan_blocks, self.phi_floor = cap, plan_blocks, phi_floor
         self.kappa, self.kappa_ratio = dict(kappa), dict(kappa_ratio)
         self.fail_factors, self.pass_factors = np.array(fail_factors), np.array(pass_factors)
-        self.has_pass = has_pass
+        self.has_pass, self.alone_blocks = has_pass, alone_blocks
         size, cells = strata.size, strata.cells
         self.fail = RestartBank(cells, len(fail_factors), plan_blocks)
         self.versus_stable = None if relative else RestartBank(cells, len(fail_factors), plan_blocks)
@@ -57,6 +63,7 @@ class Track:
         self.step_n: Array = np.zeros(size)  # candidate requests of this step
         self.sum_c: Array = np.zeros(size)
         self.sum_b: Array = np.zeros(size)
+        self.quiet_b: Array = np.full(size, _NEVER)  # blocks since stable last had a request
         self.blocks = 0.0
         self.phi: Array = np.full(size, phi_floor)
 
@@ -68,8 +75,8 @@ class Track:
 
     # --- evidence ---
 
-    def step(self, counts: Counts, groups: Ints) -> None:
-        """One closed block. `groups[stratum]`: strata with the same number pass together."""
+    def step(self, counts: Counts, groups: Ints, takes_pass: bool = True) -> None:
+        """One closed block. Strata with the same `groups` number pass together; takes_pass: it belongs to this step."""
         known = np.isfinite(self.null)
         released = self._release(counts) if self.relative else counts
         fail_llr, pass_llr = self._ratios(released, known)
@@ -79,9 +86,9 @@ class Track:
         self.fail.step(self.strata.spread(fail_llr) / phi[:, None], self.cap)
         if self.versus_stable is not None and self.stable_fail is not None:
             self._step_environment(counts, fail_llr, rate_c, rate_b)
-        if self.has_pass:
+        if self.has_pass and takes_pass:
             self.log_pass = self.log_pass + self._grouped(pass_llr / self.phi[:, None], groups)
-        self._account(counts)
+        self._account(counts, takes_pass)
 
     def _release(self, counts: Counts) -> Counts:
         """Carry counts forward until both arms have requests, then release them as one block."""
@@ -104,7 +111,7 @@ class Track:
 
     def _alternatives(self, null: Array) -> Array:
         ceiling = np.where(null < 0.4, 0.5, (1.0 + null) / 2.0)
-        return np.minimum(null[:, None] * self.fail_factors, ceiling[:, None])
+        return np.asarray(np.minimum(null[:, None] * self.fail_factors, ceiling[:, None]))
 
     def _step_environment(self, counts: Counts, fail_llr: Array, rate_c: Array, rate_b: Array) -> None:
         """Compare with stable at the same bound; where stable has no traffic at all, the bound alone speaks."""
@@ -112,9 +119,11 @@ class Track:
         null = np.where(np.isfinite(self.null), self.null, 0.5)
         released = self._release(counts)
         ratio = seq.ratio_llr(released.k_c, released.k_b, released.n_c, released.n_b, 1.0, self.fail_factors)
-        alone = (self.sum_b + counts.n_b <= 0)[:, None]
+        self.quiet_b = np.where(counts.n_b > 0, 0.0, self.quiet_b + 1.0)
+        alone = self.quiet_b > self.alone_blocks
+        self.pending = Counts(*(np.where(alone, 0.0, getattr(self.pending, f)) for f in FIELDS))
         phi = self._phi(rate_c, rate_b, True, self.kappa_ratio)
-        llr = self.strata.spread(np.where(alone, fail_llr, ratio)) / phi[:, None]
+        llr = self.strata.spread(np.where(alone[:, None], fail_llr, ratio)) / phi[:, None]
         self.versus_stable.step(llr, self.cap)
         stable = seq.bernoulli_llr(counts.k_b, counts.n_b, null, self._alternatives(null))
         phi = self._phi(rate_b, rate_b, False, self.kappa)
@@ -133,19 +142,20 @@ class Track:
         s = self.strata
         sizes = (s.size, len(s.tenants), len(s.buckets), 1)
         level = np.repeat([kappa.get(name, 0.0) for name in LEVELS], sizes)
-        return np.maximum(self.phi_floor, 1.0 + level * size)
+        return np.asarray(np.maximum(self.phi_floor, 1.0 + level * size))
 
     def _grouped(self, llr: Array, groups: Ints) -> Array:
         """Sum over strata that pass together; -inf (an alternative of no events that saw one) stays -inf."""
         if len(np.unique(groups)) == len(groups):
             return llr
         finite = np.where(np.isneginf(llr), -1e300, llr)
-        return group_sum(finite, groups, int(groups.max()) + 1)[groups]
+        return np.asarray(group_sum(finite, groups, int(groups.max()) + 1)[groups])
 
-    def _account(self, c: Counts) -> None:
+    def _account(self, c: Counts, of_this_step: bool) -> None:
         t = self.total
-        self.total = Counts(t.n_c + c.n_c, t.k_c + c.k_c, t.n_b + c.n_b, t.k_b + c.k_b)
-        self.step_n = self.step_n + c.n_c
+        if of_this_step:
+            self.total = Counts(t.n_c + c.n_c, t.k_c + c.k_c, t.n_b + c.n_b, t.k_b + c.k_b)
+            self.step_n = self.step_n + c.n_c
         self.sum_c, self.sum_b = self.sum_c + c.n_c, self.sum_b + c.n_b
         self.blocks += 1.0
 
@@ -193,9 +203,10 @@ class Track:
         self.latched = np.concatenate([self.latched, np.zeros(extra, dtype=bool)])
         for name in ("step_n", "sum_c", "sum_b"):
             setattr(self, name, np.concatenate([getattr(self, name), np.zeros(extra)]))
+        self.quiet_b = np.concatenate([self.quiet_b, np.full(extra, _NEVER)])
         self.phi = np.concatenate([self.phi, np.full(extra, self.phi_floor)])
         for counts in (self.pending, self.total):
-            for name in ("n_c", "k_c", "n_b", "k_b"):
+            for name in FIELDS:
                 setattr(counts, name, np.concatenate([getattr(counts, name), np.zeros(extra)]))
 
     def state(self) -> dict[str, Any]:
@@ -204,8 +215,8 @@ class Track:
         counts = {"pending": self.pending, "total": self.total}
         return {
             "banks": {name: bank.state() for name, bank in banks.items() if bank is not None},
-            "counts": {name: {f: getattr(c, f) for f in ("n_c", "k_c", "n_b", "k_b")} for name, c in counts.items()},
-            "arrays": {n: getattr(self, n) for n in ("log_pass", "latched", "step_n", "sum_c", "sum_b", "phi", "null")},
+            "counts": {name: {f: getattr(c, f) for f in FIELDS} for name, c in counts.items()},
+            "arrays": {n: getattr(self, n) for n in _ARRAYS},
             "blocks": self.blocks,
         }
 

@@ -1,0 +1,379 @@
+"""Rows and sentences of a verdict: what was counted, the intervals, what is missing, in words a person can act on.
+
+Called by `Judge.verdict` only; reads the judge, changes nothing. All intervals are time-uniform (valid however often
+one looks).
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from policies import blocks, histogram, intervals
+from policies.contract import SERVED, Check, CheckKind
+from policies.plan import absolute_drift, ratio_drift, requests_for
+from policies.records import CANDIDATE, STABLE
+from policies.sequential import Array
+from policies.track import Track
+from policies.verdict import GateRow, Hold, HoldReason, Result, Rollback, Verdict, WorstStratum
+
+if TYPE_CHECKING:
+    from policies.judge import Judge
+
+UNMEASURED_SHARE = 0.05
+_NAMES = {
+    blocks.TTFT: "TTFT",
+    blocks.TPOT: "TPOT",
+    blocks.MAX_GAP: "longest gap",
+    blocks.E2E: "E2E",
+    blocks.SUCCESS: "failures",
+    blocks.GOOD_FRACTION: "requests outside the SLO",
+    blocks.GOODPUT: "goodput",
+    SERVED.metric: "requests refused as wrong",
+}
+
+
+def make_verdict(judge: "Judge", now_s: float, result: Result, holds: Sequence[Hold]) -> Verdict:
+    """The verdict with all rows; `result` and `holds` are the judge's."""
+    rows = [row for number in range(len(judge.checks)) for row in _rows(judge, number, now_s, result)]
+    rows.sort(key=lambda r: (r.tenant, r.bucket))
+    open_rows = [r for r in rows if r.mode == "enforce" and r.verdict is Result.INCONCLUSIVE and r.hold is None]
+    all_holds = list(holds)
+    if open_rows and result is Result.INCONCLUSIVE:
+        words = f"{len(open_rows)} of {len(rows)} checks have not enough requests yet"
+        all_holds.append(Hold(HoldReason.TOO_FEW_REQUESTS, words))
+    for row in rows:
+        if row.hold is not None and result is Result.INCONCLUSIVE and row.mode == "enforce":
+            all_holds.append(Hold(row.hold, row.reason, row.tenant, row.bucket, row.metric))
+    worst = _worst(rows)
+    fired = judge.fired
+    evidence = judge.rollback_evidence()
+    rollback = Rollback(
+        e=max(evidence, fired.evidence) if fired else evidence,
+        threshold=1.0 / judge.contract.alpha_rollback,
+        culprits=fired.culprits if fired else judge.culprits(),
+    )
+    decided = fired.at_s if fired else judge.passed_at_s if result is Result.PASS else None
+    start_s = judge.step_start_s if judge.step_start_s is not None else now_s
+    etas = [(r.eta_s, r.needed_requests) for r in open_rows if r.eta_s is not None]
+    eta = max(etas, key=lambda pair: pair[0]) if etas else (None, None)
+    return Verdict(
+        result=result,
+        now_s=now_s,
+        step=judge.step,
+        decided_at_s=None if decided is None else round(decided - start_s, 6),
+        holds=tuple(all_holds),
+        rows=tuple(rows),
+        rollback=rollback,
+        worst=None if worst is None else WorstStratum(worst.tenant, worst.bucket, worst.metric),
+        requests_needed=eta[1],
+        eta_s=eta[0],
+        sentences=_sentences(result, rows, all_holds, rollback),
+        warnings=(*judge.setup.warnings, *_warnings(judge)),
+    )
+
+
+def _worst(rows: Sequence[GateRow]) -> GateRow | None:
+    """A failing row first, then the enforced one furthest from passing."""
+    rank = {Result.FAIL: 0, Result.INCONCLUSIVE: 1, Result.PASS: 2}
+    enforced = [r for r in rows if r.mode == "enforce"]
+    return min(enforced, key=lambda r: (rank[r.verdict], -r.e_fail, r.e_pass), default=None)
+
+
+def _warnings(judge: "Judge") -> list[str]:
+    words = {
+        "warmup": "requests on pods younger than warmup were left out",
+        "duplicate": "duplicate requests were dropped",
+        "late": "requests ended in a block that was already closed; they count in the next one",
+        "future": "requests with times in the future were dropped",
+        "pooledTenants": "requests of tenants beyond the cap were pooled",
+        "ignoredTenants": "requests of tenants outside the policy were ignored",
+        "lost": "requests never ended",
+    }
+    return [f"{count} {words.get(reason, reason)}" for reason, count in sorted(judge.dropped.items())]
+
+
+def _sentences(result: Result, rows: Sequence[GateRow], holds: Sequence[Hold], rollback: Rollback) -> tuple[str, ...]:
+    if result is Result.PASS:
+        return (f"All {sum(r.mode == 'enforce' for r in rows)} checks passed in every required stratum.",)
+    if result is Result.FAIL:
+        worst = [r.reason for r in rows if r.verdict is Result.FAIL and r.mode == "enforce"]
+        if worst:
+            return tuple(worst[:5])
+        return tuple(
+            f"{c.tenant}, {c.bucket}: {c.metric} {c.gate} is breached (e = {c.e:.3g})." for c in rollback.culprits
+        )
+    return tuple(dict.fromkeys(f"{h.reason.value}: {h.message}" for h in holds[:10]))
+
+
+# --- rows of one check ---
+
+
+def _rows(judge: "Judge", number: int, now_s: float, result: Result) -> list[GateRow]:
+    check, track = judge.checks[number], judge.tracks[number]
+    size = judge.strata.size
+    e_fail = track.fail_evidence()[:size]
+    e_pass = np.exp(np.minimum(track.log_pass_evidence(), 700.0)) if track.has_pass else np.ones(size)
+    bounds = _bounds(judge, check, number, track)
+    failing = _failing(judge, check, e_fail)
+    rows = []
+    for place, (tenant, bucket) in enumerate(judge.names()):
+        is_shown = judge.is_seen(place)
+        if not bucket or (check.metric == SERVED.metric and not failing[place]):
+            continue
+        t = track.total
+        counts = [round(float(a[place])) for a in (t.n_b, t.n_c, t.k_b, t.k_c)]
+        verdict = Result.FAIL if failing[place] else Result.INCONCLUSIVE
+        if verdict is not Result.FAIL and bool(track.latched[place]):
+            verdict = Result.PASS
+        hold = _row_hold(judge, number, place, counts, is_shown) if verdict is not Result.FAIL else None
+        if hold is HoldReason.UNMEASURED:
+            verdict = Result.INCONCLUSIVE
+        needed, eta = (None, None)
+        if verdict is Result.INCONCLUSIVE:
+            needed, eta = _needed(judge, check, number, track, place, now_s)
+        low, high, ratio_low, ratio_high, stable, candidate, limit = (_clean(a[place]) for a in bounds)
+        row = GateRow(
+            tenant=tenant,
+            bucket=bucket,
+            metric=check.metric,
+            gate=check.gate,
+            verdict=verdict,
+            n_stable=counts[0],
+            n_candidate=counts[1],
+            exceed_stable=counts[2],
+            exceed_candidate=counts[3],
+            estimate_stable=stable,
+            estimate_candidate=candidate,
+            ratio_low=ratio_low,
+            ratio_high=ratio_high,
+            low=low,
+            high=high,
+            limit=limit,
+            e_pass=float(e_pass[place]),
+            e_fail=float(e_fail[place]),
+            phi=float(track.phi[place]),
+            needed_requests=needed,
+            eta_s=eta,
+            reason="",
+            mode="enforce" if check.enforce else "dryRun",
+            hold=hold,
+        )
+        rows.append(_with_reason(row, check, is_shown))
+    return rows
+
+
+def _failing(judge: "Judge", check: Check, e_fail: Array) -> list[bool]:
+    """Strata whose own evidence fires, and after a FAIL those that are proven bad."""
+    alpha = judge.contract.alpha_rollback
+    weights = judge.weights(check)[: len(e_fail)]
+    alone = e_fail * weights >= 1.0 / alpha
+    named = set()
+    if judge.fired is not None and check.enforce:
+        here = [c for c in judge.fired.culprits if c.metric == check.metric and c.gate == check.gate]
+        named = {(c.tenant, c.bucket) for c in here if c.proven or c.e >= 1.0 / alpha}
+    found = []
+    for place, (tenant, bucket) in enumerate(judge.names()):
+        is_named = (tenant, bucket) in named or (
+            bool(named & {(tenant, "*"), ("*", bucket), ("*", "*")}) and e_fail[place] >= 1.0 / alpha
+        )
+        found.append(bool(alone[place]) or is_named)
+    return found
+
+
+def _row_hold(judge: "Judge", number: int, place: int, counts: Sequence[int], is_shown: bool) -> HoldReason | None:
+    check = judge.checks[number]
+    if not is_shown:
+        return None
+    if check.kind.is_relative and not judge.setup.baseline:
+        return None
+    unknown = [judge.unknown.get((v, place, check.metric), 0) for v in (STABLE, CANDIDATE)]
+    if any(u > UNMEASURED_SHARE * (u + n) for u, n in zip(unknown, counts[:2], strict=True)):
+        return HoldReason.UNMEASURED
+    if judge.setups[place].checks[number].null is None:
+        return HoldReason.NO_BASELINE
+    return None
+
+
+def _clean(value: float) -> float | None:
+    return None if not math.isfinite(value) else float(value)
+
+
+# --- intervals ---
+
+_Columns = tuple[Array, Array, Array, Array, Array, Array, Array]
+
+
+def _bounds(judge: "Judge", check: Check, number: int, track: Track) -> _Columns:
+    """low, high, ratio_low, ratio_high, estimate_stable, estimate_candidate, limit: NaN where unknown."""
+    alpha, t = judge.contract.alpha_promote, track.total
+    phi = np.maximum(track.phi, 1.0)
+    k_c, k_b, n_c, n_b = t.k_c / phi, t.k_b / phi, t.n_c / phi, t.n_b / phi
+    if check.metric in blocks.LATENCIES:
+        return _quantile_bounds(judge, check, number, track, phi)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        stable, candidate = t.k_b / t.n_b, t.k_c / t.n_c
+    nothing = np.full(len(phi), np.nan)
+    low, high = intervals.share_intervals(k_c, n_c, alpha) if len(phi) else (nothing, nothing)
+    ratio_low, ratio_high = nothing, nothing
+    if judge.setup.baseline and len(phi):
+        ratio_low, ratio_high = intervals.ratio_intervals(k_c, k_b, n_c, n_b, alpha)
+    limit = track.null * (stable if check.kind.is_relative else 1.0)
+    return low, high, ratio_low, ratio_high, stable, candidate, limit
+
+
+def _quantile_bounds(judge: "Judge", check: Check, number: int, track: Track, phi: Array) -> _Columns:
+    size = len(phi)
+    is_relative = check.kind is CheckKind.QUANTILE_REL
+    sketches = judge.sketches if is_relative else judge.step_sketches
+    q = check.quantile or 0.99
+    tails = [
+        (_tail(sketches, STABLE, p, check.metric), _tail(sketches, CANDIDATE, p, check.metric)) for p in range(size)
+    ]
+    columns = [np.full(size, np.nan) for _ in range(7)]
+    if not size:
+        return tuple(columns)  # type: ignore[return-value]
+    n_c = np.array([c.n for _, c in tails], dtype=float)
+    k_pass, k_fail = intervals.critical_counts(n_c / phi, np.full(size, 1.0 - q), judge.contract.alpha_promote)
+    t = track.total
+    r_pass, r_fail = intervals.critical_ratio_counts(
+        t.k_b / phi, t.n_c / phi, t.n_b / phi, judge.contract.alpha_promote
+    )
+    for p, (s, c) in enumerate(tails):
+        setup = judge.setups[p].checks[number]
+        columns[0][p], columns[1][p] = c.low(k_fail[p] * phi[p]), c.high(k_pass[p] * phi[p])
+        columns[4][p], columns[5][p] = s.quantile(q), c.quantile(q)
+        columns[6][p] = setup.candidate_us / 1e6 if setup.candidate_us >= 0 else np.nan
+        if is_relative and setup.stable_us > 0:
+            tau = setup.stable_us / 1e6
+            columns[2][p], columns[3][p] = c.low(r_fail[p] * phi[p]) / tau, c.high(r_pass[p] * phi[p]) / tau
+    return tuple(columns)  # type: ignore[return-value]
+
+
+class _Tail:
+    """A sketch read from its upper end."""
+
+    def __init__(self, bins: Mapping[int, int]) -> None:
+        self._index = sorted(bins)
+        self._cumulative = np.cumsum([bins[i] for i in self._index]) if bins else np.zeros(0)
+        self.n = int(self._cumulative[-1]) if bins else 0
+
+    def _bin(self, rank: float) -> int | None:
+        if not 1 <= rank <= self.n:
+            return None
+        return self._index[int(np.searchsorted(self._cumulative, rank))]
+
+    def low(self, k: float) -> float:
+        """Lower edge of the value that `k` requests reach or exceed."""
+        index = None if math.isnan(k) else self._bin(self.n - math.ceil(k) + 1)
+        return math.nan if index is None else histogram.edge(index - 1)
+
+    def high(self, k: float) -> float:
+        """Upper edge of the value that at most `k` requests exceed."""
+        index = None if math.isnan(k) else self._bin(self.n - math.floor(k))
+        return math.nan if index is None else histogram.edge(index)
+
+    def quantile(self, q: float) -> float:
+        """Middle of the bin that holds the nearest-rank quantile."""
+        index = self._bin(max(1, math.ceil(q * self.n - 1e-9)))
+        return math.nan if index is None else math.sqrt(histogram.edge(index - 1) * histogram.edge(index))
+
+
+def _tail(sketches: Mapping[tuple[str, int, str], Mapping[int, int]], variant: str, place: int, metric: str) -> _Tail:
+    return _Tail(sketches.get((variant, place, metric), {}))
+
+
+# --- what is missing ---
+
+
+def _needed(
+    judge: "Judge", check: Check, number: int, track: Track, place: int, now_s: float
+) -> tuple[int | None, float | None]:
+    """(candidate requests, seconds at the present rate) until the check passes here, if things stay as they look."""
+    null = float(track.null[place])
+    t = track.total
+    n_c, n_b, k_c, k_b = (float(a[place]) for a in (t.n_c, t.n_b, t.k_c, t.k_b))
+    if not math.isfinite(null) or not track.has_pass or n_c <= 0:
+        return None, None
+    level = -math.log(judge.contract.alpha_promote)
+    if check.kind.is_relative:
+        if n_b <= 0:
+            return None, None
+        p_c, p_b = (k_c + 0.25) / (n_c + 0.5), (k_b + 0.25) / (n_b + 0.5)
+        if check.kind is CheckKind.QUANTILE_REL:
+            p_b = max(p_b, check.share / 2)
+        drift = ratio_drift(p_c, p_b, n_c / (n_c + n_b), null, tuple(track.pass_factors))
+    else:
+        p = (k_c + k_b + 0.1) / (n_c + n_b + 10.0)
+        drift = absolute_drift(p, null, tuple(track.pass_factors))
+    need = requests_for(drift[0], drift[1], level, 0.0, track.log_pass[place] / 1.0)
+    if need is None:
+        return None, None
+    requests = math.ceil(need * float(track.phi[place]))
+    age = now_s - (judge.step_start_s if judge.step_start_s is not None else now_s)
+    rate = float(track.step_n[place]) / age if age > 0 else 0.0
+    return requests, requests / rate if rate > 0 else None
+
+
+# --- words ---
+
+
+def _with_reason(row: GateRow, check: Check, is_shown: bool) -> GateRow:
+    from dataclasses import replace
+
+    return replace(row, reason=f"{row.tenant}, {_bucket(row.bucket)}, {_what(check)}: {_finding(row, check, is_shown)}")
+
+
+def _bucket(name: str) -> str:
+    return f"{name} tokens"
+
+
+def _what(check: Check) -> str:
+    name = _NAMES.get(check.metric, check.metric)
+    return f"{name} P{check.quantile * 100:g}" if check.quantile is not None else name
+
+
+def _amount(value: float | None, check: Check) -> str:
+    if value is None:
+        return "?"
+    if check.metric not in blocks.LATENCIES:
+        return f"{value:.2%}"
+    return f"{value:.3g} s" if value >= 1 else f"{value * 1000:.3g} ms"
+
+
+def _finding(row: GateRow, check: Check, is_shown: bool) -> str:
+    after = f"after {row.n_candidate} requests"
+    if not is_shown:
+        return "no traffic"
+    if row.hold is HoldReason.UNMEASURED:
+        return "the metric is unknown for more than 5 % of the requests; without it nothing is proven"
+    if row.hold is HoldReason.NO_BASELINE:
+        return "stable's threshold is not known yet; it needs 300 requests, or 10 minutes, of stable"
+    if row.verdict is Result.INCONCLUSIVE and row.n_candidate == 0:
+        return "the candidate has no request that counts here"
+    span = _span(row, check)
+    if row.verdict is Result.FAIL:
+        return f"candidate {span} {after}"
+    if row.verdict is Result.PASS:
+        return f"within bounds, candidate {span} {after}"
+    more = "" if row.needed_requests is None else f"; about {row.needed_requests} more requests needed"
+    return f"undecided, candidate {span} {after}{more}"
+
+
+def _span(row: GateRow, check: Check) -> str:
+    """`1.9-2.6x stable, limit 1.25x` or `2.1-3.4 s, limit 2 s`."""
+    if check.kind is CheckKind.QUANTILE_REL and check.margin is not None:
+        low = "?" if row.ratio_low is None else f"{row.ratio_low:.2f}"
+        high = "?" if row.ratio_high is None else f"{row.ratio_high:.2f}"
+        return f"{low}-{high}x stable, limit {1 + check.margin:g}x"
+    if check.kind.is_relative:
+        low = "?" if row.ratio_low is None else f"{row.ratio_low:.2f}"
+        high = "?" if row.ratio_high is None else f"{row.ratio_high:.2f}"
+        bound = (
+            f"at least {1 - (check.margin or 0):g}x"
+            if check.kind is CheckKind.GOODPUT_REL
+            else _amount(row.limit, check)
+        )
+        return f"{low}-{high}x stable, limit {bound}"
+    return f"{_amount(row.low, check)} to {_amount(row.high, check)}, limit {_amount(row.limit, check)}"

@@ -1,0 +1,143 @@
+"""Comparability: is the candidate doing the same work as stable? Where not, latencies must not be compared, and the
+step holds.
+
+Each guard is a two-sided test of one kind of event (cancelled, refused, long answer, long prompt) between the arms,
+under continuous looking, with the same banks as the gates; it never rolls back. Called by the judge at every block.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from policies import blocks
+from policies.blocks import Block, Cell
+from policies.projection import Counts, Strata, judged
+from policies.records import CANDIDATE
+from policies.sequential import FAIL_FACTORS, PASS_FACTORS, Array
+from policies.track import Track
+from policies.verdict import HoldReason
+
+
+@dataclass(frozen=True, slots=True)
+class GuardKind:
+    """ratio: how much the event's rate may differ between the arms, in either direction.
+
+    Live_only: copies do not count.
+    """
+
+    name: str
+    reason: HoldReason
+    ratio: float
+    live_only: bool
+    words: str
+
+
+def guard_kinds(cancel_share: float, counts_cancelled: bool) -> tuple[GuardKind, ...]:
+    """The guards of an attempt; the one on cancels is off where the policy counts cancelled requests as attempted."""
+    cancels = max(cancel_share, 0.005)
+    kinds = [
+        GuardKind("rejected", HoldReason.REJECT_SHIFT, 2.0, False, "requests refused as wrong"),
+        GuardKind("output", HoldReason.OUTPUT_LENGTH_SHIFT, 1.15, False, "answers longer than stable's median"),
+        GuardKind("prompt", HoldReason.PROMPT_MIX_SHIFT, 1.15, False, "prompts longer than stable's median"),
+    ]
+    if not counts_cancelled:
+        ratio = (cancels + 0.02) / cancels
+        kinds.insert(0, GuardKind("cancelled", HoldReason.CANCEL_SHIFT, ratio, True, "requests cancelled by clients"))
+    return tuple(kinds)
+
+
+class Guard:
+    """Both directions of one guard."""
+
+    def __init__(self, kind: GuardKind, strata: Strata, cap: float, plan_blocks: int, phi_floor: float) -> None:
+        self.kind = kind
+        null = np.full(strata.size, kind.ratio)
+
+        def make() -> Track:
+            nothing: dict[str, float] = {}
+            return Track(
+                strata, null, True, cap, plan_blocks, phi_floor, nothing, nothing, FAIL_FACTORS, PASS_FACTORS, False
+            )
+
+        self.more, self.fewer = make(), make()
+
+    def step(self, counts: Counts, groups: Any) -> None:
+        """One closed block."""
+        self.more.step(counts, groups)
+        self.fewer.step(Counts(counts.n_b, counts.k_b, counts.n_c, counts.k_c), groups)
+
+    def grow(self, before: tuple[int, int, int], size: int) -> None:
+        for track in (self.more, self.fewer):
+            track.grow(before, np.full(size, self.kind.ratio))
+
+    def evidence(self, weights: Array) -> tuple[float, float]:
+        """Weighted e-values of "more on the candidate" and "fewer on the candidate"."""
+        rest = 1.0 - float(weights.sum())
+        return tuple(float(weights @ t.fail_evidence()) + rest for t in (self.more, self.fewer))  # type: ignore[return-value]
+
+    def shares(self) -> tuple[float, float]:
+        """Observed shares (candidate, stable) over all strata."""
+        t = self.more.total
+        return tuple(float(k.sum() / max(n.sum(), 1.0)) for k, n in ((t.k_c, t.n_c), (t.k_b, t.n_b)))  # type: ignore[return-value]
+
+    def state(self) -> dict[str, Any]:
+        return {"more": self.more.state(), "fewer": self.fewer.state()}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        self.more.load(state["more"])
+        self.fewer.load(state["fewer"])
+
+
+def guard_counts(
+    block: Block, strata: Strata, kinds: tuple[GuardKind, ...], medians: Mapping[int, Mapping[str, int]]
+) -> list[Counts]:
+    """Counts per guard; `medians[stratum][metric]` are sketch indices, strata without them take no part."""
+    found = [Counts.zeros(strata.size) for _ in kinds]
+    for cell in judged(block):
+        place = strata.get((cell.tenant, cell.bucket))
+        assert place is not None
+        for number, kind in enumerate(kinds):
+            if kind.live_only and cell.kind not in ("live", "replay"):
+                continue
+            n, k = _events(cell, kind.name, medians.get(place, {}))
+            if n:
+                into_n, into_k = found[number].arm(cell.variant)
+                into_n[place] += n
+                into_k[place] += k
+    return found
+
+
+def _events(cell: Cell, name: str, medians: Mapping[str, int]) -> tuple[int, int]:
+    if name in ("cancelled", "rejected"):
+        n = sum(count for outcome, count in cell.outcomes.items() if outcome != "open")
+        return n, cell.outcomes.get("cancelled" if name == "cancelled" else "client_error", 0)
+    metric = blocks.OUTPUT_TOKENS if name == "output" else blocks.PROMPT_TOKENS
+    counts, median = cell.metrics.get(metric), medians.get(metric)
+    if counts is None or median is None:
+        return 0, 0
+    return counts.n, sum(count for index, count in counts.bins.items() if index > median)
+
+
+def uneven_tenants(routed: Mapping[tuple[str, str], int], tolerance: float = 0.15) -> list[tuple[str, float, float]]:
+    """Tenants whose share differs between the arms by more than `tolerance` and by more than chance: (tenant,
+    candidate, stable).
+
+    routed: requests that started, by (variant, tenant).
+    """
+    totals: dict[str, int] = {}
+    for (variant, _), count in routed.items():
+        totals[variant] = totals.get(variant, 0) + count
+    candidate = totals.pop(CANDIDATE, 0)
+    stable = sum(totals.values())
+    if not candidate or not stable:
+        return []
+    found = []
+    for tenant in sorted({t for _, t in routed}):
+        c = routed.get((CANDIDATE, tenant), 0) / candidate
+        s = sum(v for (variant, t), v in routed.items() if t == tenant and variant != CANDIDATE) / stable
+        noise = 4.0 * float(np.sqrt(max(s * (1 - s), 1e-9) * (1 / candidate + 1 / stable)))
+        if abs(c - s) > max(tolerance * s, noise):
+            found.append((tenant, c, s))
+    return found

@@ -1,0 +1,313 @@
+"""What stable's own past says before an attempt begins: thresholds, shares, and how much the requests depend on each
+other.
+
+`prepare` turns history blocks (of stable alone) into the frozen `JudgeSetup`. Dependence (phi) comes from an A/A
+comparison: stable's pods are dealt into two halves, and what the halves differ by more than chance is the excess
+variance per request. Pure.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from policies import blocks, histogram
+from policies.blocks import Block, Cell
+from policies.contract import OTHER_TENANT, SERVED, Check, CheckKind, Contract
+from policies.projection import Strata, Stratum, judged, outcome_counts
+from policies.records import STABLE
+from policies.sequential import Array
+from policies.setup import CheckSetup, JudgeSetup, StratumSetup
+from policies.track import LEVELS
+
+ENOUGH = 300
+"""Requests that a stratum's own threshold needs; below, its bucket's (then everybody's) history sets it."""
+FEWEST = 50
+SUPERBLOCKS_S = (10.0, 30.0, 60.0, 120.0, 300.0)
+_LEAST_SUPERBLOCKS = 8
+FLOOR_WITHOUT_HISTORY = 4.0
+
+
+class History:
+    """Stable's blocks summed up: sketches, counts and rates per stratum. bins[(stratum, metric)]."""
+
+    def __init__(self, contract: Contract, history: Sequence[Block]) -> None:
+        self.contract = contract
+        self.blocks = [b for b in history if STABLE not in b.missing]
+        self.block_s = self.blocks[0].end_s - self.blocks[0].start_s if self.blocks else contract.block_s
+        self.span_s = len(self.blocks) * self.block_s
+        self.bins: dict[tuple[Stratum, str], dict[int, int]] = {}
+        self.outcomes: dict[Stratum, dict[str, int]] = {}
+        self.binary: dict[tuple[Stratum, str], list[int]] = {}
+        self.pods: set[str] = set()
+        for block in self.blocks:
+            for cell in stable_cells(block):
+                self._add(cell)
+
+    def _add(self, cell: Cell) -> None:
+        place = (cell.tenant, cell.bucket)
+        self.pods.add(cell.pod)
+        outcomes = self.outcomes.setdefault(place, {})
+        for outcome, count in cell.outcomes.items():
+            outcomes[outcome] = outcomes.get(outcome, 0) + count
+        for metric, counts in cell.metrics.items():
+            into = self.bins.setdefault((place, metric), {})
+            for index, count in counts.bins.items():
+                into[index] = into.get(index, 0) + count
+            if metric in (blocks.GOOD_FRACTION, blocks.GOODPUT):
+                sums = self.binary.setdefault((place, metric), [0, 0])
+                sums[0] += counts.below.get(blocks.BINARY, 0)
+                sums[1] += counts.over.get(blocks.BINARY, 0)
+
+    @property
+    def strata(self) -> list[Stratum]:
+        return sorted(place for place, outcomes in self.outcomes.items() if sum(outcomes.values()))
+
+    def requests(self, place: Stratum) -> int:
+        return sum(self.outcomes.get(place, {}).values())
+
+    def sketch(self, place: Stratum, metric: str) -> tuple[dict[int, int], str]:
+        """(bins, whose) of a stratum: its own where there are enough, else its bucket's, else everybody's."""
+        own = self.bins.get((place, metric), {})
+        if histogram.count(own) >= ENOUGH:
+            return own, "stratum"
+        bucket = histogram.merge(b for ((_, name), m), b in self.bins.items() if m == metric and name == place[1])
+        if histogram.count(bucket) >= ENOUGH:
+            return bucket, "bucket"
+        return histogram.merge(b for (_, m), b in self.bins.items() if m == metric), "all"
+
+    def bad(self, place: Stratum | None, check: Check) -> tuple[int, int]:
+        """(requests, bad ones) of a stratum, or of all for None, by the check's own meaning of bad."""
+        total = [0, 0]
+        for name in self.strata if place is None else [place]:
+            if check.metric in (blocks.SUCCESS, SERVED.metric):
+                outcomes = self.outcomes.get(name, {})
+                n, k = outcome_counts(outcomes, check, self.contract.attempted)
+            else:
+                good, k = self.binary.get((name, check.metric), [0, 0])
+                n = good + k
+            total[0] += n
+            total[1] += k
+        return total[0], total[1]
+
+
+def stable_cells(block: Block) -> Iterable[Cell]:
+    """Cells of stable that are live traffic (or its replay)."""
+    return (cell for cell in judged(block) if cell.variant == STABLE)
+
+
+def prepare(contract: Contract, history_blocks: Sequence[Block], baseline: bool = True) -> JudgeSetup:
+    """The frozen setup of an attempt.
+
+    history_blocks: closed blocks of stable from before the attempt (may be empty: margin gates then calibrate in the
+    step); baseline: False on a first install, where nothing can be compared and only limits are judged.
+    """
+    history = History(contract, history_blocks)
+    warnings = []
+    checks = tuple(_settle(check, history) for check in (*contract.checks, SERVED))
+    names = _expected_strata(contract, history)
+    strata = tuple(_stratum(history, checks, place, baseline) for place in names)
+    floor = contract.phi_floor
+    if history.span_s < 0.95 * contract.history_s or len(history.pods) < 2:
+        floor = max(floor, FLOOR_WITHOUT_HISTORY)
+        why = f"{history.span_s:.0f} s of stable's history from {len(history.pods)} pods"
+        warnings.append(f"phi is at least {floor:g}: {why}, the policy asks for {contract.history_s:.0f} s (2 pods)")
+    if not baseline:
+        warnings.append("first install: there is no stable to compare with, only limits are judged")
+    kappa, kappa_ratio = _dependence(history, checks, strata)
+    cancelled = sum(o.get("cancelled", 0) for o in history.outcomes.values())
+    everything = sum(history.requests(place) for place in history.strata)
+    return JudgeSetup(
+        contract=contract,
+        checks=checks,
+        strata=strata,
+        kappa=kappa,
+        kappa_ratio=kappa_ratio,
+        phi_floor=floor,
+        baseline=baseline,
+        history_s=history.span_s,
+        cancel_share=cancelled / everything if everything else 0.0,
+        warnings=tuple(warnings),
+    )
+
+
+def _expected_strata(contract: Contract, history: History) -> list[Stratum]:
+    """Strata that get their weight beforehand: those with traffic; without any history, those the policy names."""
+    if history.strata:
+        return history.strata
+    tenants = [*contract.required, *([OTHER_TENANT] if contract.other == "pooled" else [])]
+    return [(tenant, bucket) for tenant in tenants for bucket in contract.bucket_names]
+
+
+def _settle(check: Check, history: History) -> Check:
+    """A margin on bad fractions turns absolute (history + margin) where stable has too few bad requests."""
+    if check.kind is not CheckKind.BAD_REL:
+        return check
+    n, k = history.bad(None, check)
+    points = _margin_points(check, k / n if n else 0.0)
+    is_rare = k < 30 * max(1, len(history.strata)) or k / n < points
+    if not is_rare:
+        return check
+    return Check(check.metric, check.gate, CheckKind.BAD_ABS, points, check.margin, True, None, check.enforce, None)
+
+
+def _margin_points(check: Check, bad_share: float) -> float:
+    """The margin of a bad fraction in points: as written, or a share of stable's good fraction."""
+    assert check.margin is not None
+    return check.margin if check.margin_points else check.margin * (1.0 - bad_share)
+
+
+def _stratum(history: History, checks: Sequence[Check], place: Stratum, baseline: bool) -> StratumSetup:
+    medians = {}
+    for metric in (blocks.PROMPT_TOKENS, blocks.OUTPUT_TOKENS):
+        own = history.bins.get((place, metric), {})
+        index = histogram.rank_index(own, math.ceil(histogram.count(own) / 2))
+        if index is not None and histogram.count(own) >= FEWEST:
+            medians[metric] = index
+    n = history.requests(place)
+    return StratumSetup(
+        tenant=place[0],
+        bucket=place[1],
+        checks=tuple(_check_setup(history, check, place, baseline) for check in checks),
+        n_history=n,
+        rate_rps=n / history.span_s if history.span_s else 0.0,
+        medians=medians,
+    )
+
+
+def _check_setup(history: History, check: Check, place: Stratum, baseline: bool) -> CheckSetup:
+    if check.kind is CheckKind.QUANTILE_ABS:
+        assert check.limit is not None
+        key = blocks.threshold_us(check.limit)
+        return CheckSetup(key, key, check.share)
+    if check.kind is CheckKind.QUANTILE_REL:
+        bins, _ = history.sketch(place, check.metric)
+        return quantile_setup(check, bins, FEWEST) if baseline else CheckSetup(-1, -1, None)
+    if check.limit is not None:  # an absolute share of requests
+        return CheckSetup(blocks.BINARY, blocks.BINARY, check.share)
+    if not baseline and check.metric != SERVED.metric:
+        return CheckSetup(-1, -1, None)
+    if check.kind is CheckKind.GOODPUT_REL:
+        assert check.margin is not None
+        return CheckSetup(blocks.BINARY, blocks.BINARY, 1.0 - check.margin)
+    return CheckSetup(blocks.BINARY, blocks.BINARY, _bad_null(history, check, place))
+
+
+def _bad_null(history: History, check: Check, place: Stratum) -> float:
+    """Allowed share (absolute) or ratio (relative) of bad requests, from this stratum's history or everybody's."""
+    n, k = history.bad(place, check)
+    if n < ENOUGH:
+        n, k = history.bad(None, check)
+    share = k / n if n else 0.0
+    points = _margin_points(check, share)
+    if check.kind is CheckKind.BAD_ABS:
+        return min(share + points, 0.99)
+    share = max(share, 1e-6)
+    return (share + points) / share
+
+
+def quantile_setup(check: Check, bins: Mapping[int, int], fewest: int) -> CheckSetup:
+    """Thresholds of a margin gate from stable's sketch: its quantile snapped up to an edge, and (1 + margin) x."""
+    n = histogram.count(bins)
+    if n < fewest or check.quantile is None or check.margin is None:
+        return CheckSetup(-1, -1, None)
+    index = histogram.rank_index(bins, max(1, math.ceil(check.quantile * n - 1e-9)))
+    assert index is not None
+    tau = histogram.edge(index)
+    return CheckSetup(blocks.threshold_us(tau), blocks.threshold_us(tau * (1.0 + check.margin)), 1.0)
+
+
+# --- dependence ---
+
+
+def _dependence(
+    history: History, checks: Sequence[Check], setups: Sequence[StratumSetup]
+) -> tuple[tuple[dict[str, float], ...], tuple[dict[str, float], ...]]:
+    """Excess variance per request by check and level: of the check itself, and of the comparison at its bound."""
+    strata = Strata((s.tenant, s.bucket) for s in setups)
+    halves = _halves(history.pods)
+    own, ratio = [], []
+    for number, check in enumerate(checks):
+        n, k = _half_counts(history, strata, halves, check, [s.checks[number].stable_us for s in setups])
+        compared = excess_variance(strata, n, k, history.block_s, relative=True)
+        ratio.append(compared)
+        is_relative = check.kind.is_relative
+        own.append(compared if is_relative else excess_variance(strata, n, k, history.block_s, relative=False))
+    return tuple(own), tuple(ratio)
+
+
+def _halves(pods: Iterable[str]) -> dict[str, int]:
+    """Sorted pod names dealt alternately; empty for a single pod (then requests are split by id)."""
+    names = sorted(pods)
+    return {pod: i % 2 for i, pod in enumerate(names)} if len(names) > 1 else {}
+
+
+def _half_counts(
+    history: History, strata: Strata, halves: Mapping[str, int], check: Check, keys: Sequence[int]
+) -> tuple[Array, Array]:
+    """Requests and events by half, block and stratum: float64[2, B, S] each; thresholds are read from the sketches."""
+    n = np.zeros((2, len(history.blocks), strata.size))
+    k = np.zeros_like(n)
+    for u, block in enumerate(history.blocks):
+        for cell in stable_cells(block):
+            place = strata.get((cell.tenant, cell.bucket))
+            half = halves.get(cell.pod, cell.half)
+            if place is None or half < 0 or keys[place] < 0:
+                continue
+            counted, events = _cell_events(cell, check, keys[place], history.contract.attempted)
+            n[half, u, place] += counted
+            k[half, u, place] += events
+    return n, k
+
+
+def _cell_events(cell: Cell, check: Check, key: int, attempted: frozenset[str]) -> tuple[int, int]:
+    if check.metric in (blocks.SUCCESS, SERVED.metric):
+        return outcome_counts(cell.outcomes, check, attempted)
+    counts = cell.metrics.get(check.metric)
+    if counts is None:
+        return 0, 0
+    n, k = counts.counts(key)
+    return (n, n - k) if check.kind is CheckKind.GOODPUT_REL else (n, k)
+
+
+def excess_variance(strata: Strata, n: Array, k: Array, block_s: float, relative: bool) -> dict[str, float]:
+    """Largest excess variance per request over all superblock lengths, by level (0 where the halves agree as chance
+    has it).
+
+    n, k: float64[2, B, S], requests and events of both halves. Successive differences, so that a slow trend is no
+    dependence.
+    """
+    found = dict.fromkeys(LEVELS, 0.0)
+    for length_s in SUPERBLOCKS_S:
+        length = max(1, round(length_s / block_s))
+        count = n.shape[1] // length
+        if count < _LEAST_SUPERBLOCKS or (length_s < block_s):
+            continue
+        shape = (2, count, length, strata.size)
+        sums = [a[:, : count * length].reshape(shape).sum(axis=2) for a in (n, k)]
+        for level, value in _excess(strata, sums[0], sums[1], length, relative).items():
+            found[level] = max(found[level], value)
+    return found
+
+
+def _excess(strata: Strata, n: Array, k: Array, length: int, relative: bool) -> dict[str, float]:
+    if relative:
+        total, events = n.sum(axis=0), k.sum(axis=0)
+        share = np.divide(n[0], total, out=np.zeros_like(total), where=total > 0)
+        residual, variance = k[0] - share * events, events * share * (1.0 - share)
+    else:
+        total, events = n.sum(axis=0), k.sum(axis=0)
+        mean = np.divide(events.sum(axis=0), total.sum(axis=0), out=np.zeros(strata.size), where=total.sum(axis=0) > 0)
+        residual, variance = events - mean * total, total * mean * (1.0 - mean)
+    values = [strata.spread(a.T) for a in (residual, variance, n[0], n[1])]
+    r, v, first, second = values
+    both = first + second
+    size = np.divide(2 * first * second, both, out=np.zeros_like(both), where=both > 0) if relative else both
+    excess = (np.diff(r, axis=1) ** 2) / 2 - (v[:, 1:] + v[:, :-1]) / 2
+    scale = (v[:, 1:] + v[:, :-1]) / 2 * (size[:, 1:] + size[:, :-1]) / (2 * length)
+    bounds = np.cumsum([0, strata.size, len(strata.tenants), len(strata.buckets), 1])
+    found = {}
+    for level, low, high in zip(LEVELS, bounds[:-1], bounds[1:], strict=True):
+        weight = float(scale[low:high].sum())
+        found[level] = max(0.0, float(excess[low:high].sum()) / weight) if weight > 0 else 0.0
+    return found

@@ -1,0 +1,527 @@
+"""The judge: closed blocks in, verdicts out, valid under continuous looking and over all strata together.
+
+Used by the operator (streaming), by `weighlock judge` (files) and by the store (re-judging): the same blocks give the
+same verdicts. Pure: the caller gives the time. Procedure and formulas: docs/judge.md; facts of the judge, sections 0b
+and 10.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from policies import statefile
+from policies.blocks import LATENCIES, Block, Thresholds
+from policies.contract import SERVED, Check, CheckKind
+from policies.explain import make_verdict
+from policies.guards import Guard, guard_counts, guard_kinds, uneven_tenants
+from policies.history import ENOUGH, FEWEST, quantile_setup
+from policies.projection import Ints, Strata, Stratum, judged, project
+from policies.records import CANDIDATE, STABLE
+from policies.sequential import (
+    FAIL_FACTORS,
+    GOODPUT_FAIL_FACTORS,
+    GOODPUT_PASS_FACTORS,
+    PASS_FACTORS,
+    Array,
+    closed_test,
+    ratio_fail_grid,
+)
+from policies.setup import CheckSetup, JudgeSetup, StratumSetup
+from policies.track import Track
+from policies.verdict import Culprit, Hold, HoldReason, Result, Verdict
+
+LEVEL_WEIGHTS = (
+    0.6,
+    0.1,
+    0.1,
+    0.1,
+)  # strata, tenants, buckets, the whole; the rest is kept for strata that appear later
+RESERVE = 0.1
+WARN = 5.0
+ENVIRONMENT = 20.0
+CALIBRATION_S = 600.0
+COVER = 0.8
+_BASEL = 6.0 / np.pi**2  # sum over newcomers of 6/(pi j)^2 is 1
+
+
+@dataclass(frozen=True, slots=True)
+class Fired:
+    """The moment of FAIL: it never goes back."""
+
+    at_s: float
+    evidence: float
+    culprits: tuple[Culprit, ...]
+
+
+class Judge:
+    """One attempt's evidence. `feed` blocks in order of `seq`, `enter_step` at every new weight, ask `verdict` at
+    any time.
+    """
+
+    def __init__(self, setup: JudgeSetup) -> None:
+        self.setup = setup
+        self.contract = setup.contract
+        self.checks: tuple[Check, ...] = setup.checks
+        self.cap = (
+            float(np.log(1 / self.contract.alpha_rollback)) * self.contract.block_s / self.contract.stall_tolerance_s
+        )
+        self.strata = Strata((s.tenant, s.bucket) for s in setup.strata)
+        self.setups: list[StratumSetup] = list(setup.strata)
+        self.known = len(setup.strata)  # strata with a weight of their own; the others are newcomers
+        self.groups: Ints = self._merge_groups()
+        self.tracks = [self._make_track(number) for number in range(len(self.checks))]
+        counted = "cancelled" in self.contract.attempted
+        kinds = guard_kinds(setup.cancel_share, counted) if setup.baseline else ()
+        size = (self.cap, self.contract.plan_blocks, max(setup.phi_floor, self.contract.phi_floor))
+        self.guards = [Guard(kind, self.strata, *size) for kind in kinds]
+        self.thresholds_version = 0
+        self._keys = self._make_keys()
+        self.fired: Fired | None = None
+        self.passed_at_s: float | None = None
+        self.last_seq = -1
+        self.now_s = 0.0
+        self.first_s: float | None = None
+        self.step, self.step_start_s, self.weight, self.step_kind = 0, None, 0.0, "ramp"
+        self.sketches: dict[tuple[str, int, str], dict[int, int]] = {}  # of the attempt: (variant, stratum, metric)
+        self.step_sketches: dict[tuple[str, int, str], dict[int, int]] = {}
+        self.unknown: dict[tuple[str, int, str], int] = {}
+        self.revisions: dict[str, list[str]] = {STABLE: [], CANDIDATE: []}
+        self.dropped: dict[str, int] = {}
+        self._begin_counters()
+
+    step_start_s: float | None
+
+    def _begin_counters(self) -> None:
+        self.blocks_in_step = 0  # blocks with requests of both arms (of the candidate where nothing is compared)
+        self.missing_in_step = 0
+        self.seen_in_step = 0
+        self.routed: dict[tuple[str, str], int] = {}
+        self.step_requests: dict[tuple[str, int], int] = {}
+        self.last_data_s: dict[str, float] = {}
+        self.last_stratum_s: dict[int, float] = {}
+        self.unbucketed: dict[str, list[int]] = {}
+
+    # --- making ---
+
+    def _make_track(self, number: int) -> Track:
+        check, kind = self.checks[number], self.checks[number].kind
+        is_goodput = kind is CheckKind.GOODPUT_REL
+        fail: tuple[float, ...] = GOODPUT_FAIL_FACTORS if is_goodput else FAIL_FACTORS
+        if kind is CheckKind.QUANTILE_REL:
+            fail = ratio_fail_grid(check.share)
+        track = Track(
+            self.strata,
+            self._nulls(number),
+            kind.is_relative,
+            self.cap,
+            self.contract.plan_blocks,
+            self.setup.phi_floor,
+            self.setup.kappa[number],
+            self.setup.kappa_ratio[number],
+            fail,
+            GOODPUT_PASS_FACTORS if is_goodput else PASS_FACTORS,
+            check.metric != SERVED.metric,
+            max(1, round(self.contract.freshness_s / self.contract.block_s)),
+        )
+        rates = np.array([s.rate_rps for s in self.setups]) * self.contract.block_s
+        if len(rates) and rates.any():
+            track.seed_rates(rates)
+        return track
+
+    def _nulls(self, number: int) -> Array:
+        nulls = (s.checks[number].null for s in self.setups)
+        return np.array([np.nan if value is None else value for value in nulls], dtype=float)
+
+    def _make_keys(self) -> dict[str, list[Ints]]:
+        def column(number: int, stable: bool) -> Ints:
+            values = (s.checks[number] for s in self.setups)
+            return np.array([v.stable_us if stable else v.candidate_us for v in values], dtype=np.int64)
+
+        numbers = range(len(self.checks))
+        return {STABLE: [column(n, True) for n in numbers], CANDIDATE: [column(n, False) for n in numbers]}
+
+    def _merge_groups(self) -> Ints:
+        groups = np.arange(self.strata.size, dtype=np.int64)
+        for group in self.setup.merged:
+            members = [m for m in (self.strata.get(name) for name in group) if m is not None]
+            for member in members:
+                groups[member] = min(members)
+        return groups
+
+    # --- what the caller does ---
+
+    def thresholds(self) -> Thresholds:
+        """Thresholds that the block builder must count now; changes when `thresholds_version` does."""
+        return self._present_setup().thresholds()
+
+    def pairs(self) -> dict[tuple[str, str, str], tuple[tuple[int, int], ...]]:
+        """Threshold pairs for the builder's `set_pairs`."""
+        return self._present_setup().pairs()
+
+    def _present_setup(self) -> JudgeSetup:
+        return replace(self.setup, strata=tuple(self.setups))
+
+    def enter_step(self, step: int, now_s: float, weight: float, kind: str = "ramp") -> None:
+        """A new weight is in force from `now_s` on. kind: shadow | canary | ramp | bake.
+
+        Entering the same step again does nothing.
+        """
+        if self.step_start_s is not None and step == self.step:
+            return
+        self.step, self.step_start_s, self.weight, self.step_kind = step, now_s, weight, kind
+        self.now_s = max(self.now_s, now_s)
+        self.passed_at_s = None
+        self.step_sketches = {}
+        self._begin_counters()
+        for track in self.tracks:
+            track.begin_step()
+
+    def feed(self, block: Block) -> bool:
+        """Take the evidence of one closed block; False for one that was taken before (nothing happens)."""
+        if block.seq <= self.last_seq:
+            return False
+        if self.last_seq >= 0:
+            self.missing_in_step += block.seq - self.last_seq - 1
+        self.last_seq = block.seq
+        self.now_s = max(self.now_s, block.end_s)
+        self.first_s = block.start_s if self.first_s is None else self.first_s
+        if self.step_start_s is None:
+            self.step_start_s = block.start_s
+        for reason, count in block.dropped.items():
+            self.dropped[reason] = self.dropped.get(reason, 0) + count
+        if block.late:
+            self.dropped["late"] = self.dropped.get("late", 0) + block.late
+        if block.missing:
+            self.missing_in_step += 1
+            return True
+        self._register(block)
+        is_of_step = block.start_s >= self.step_start_s - 1e-6
+        counts = project(block, self.strata, self.checks, self._keys, self.contract.attempted)
+        for track, numbers in zip(self.tracks, counts, strict=True):
+            track.step(numbers, self.groups, is_of_step)
+            track.latch(self.contract.alpha_promote)
+        kinds = tuple(guard.kind for guard in self.guards)
+        medians = {i: s.medians for i, s in enumerate(self.setups)}
+        for guard, numbers in zip(self.guards, guard_counts(block, self.strata, kinds, medians), strict=True):
+            guard.step(numbers, self.groups)
+        self._observe(block, is_of_step)
+        self._calibrate()
+        self._fire(block.end_s)
+        if self.passed_at_s is None and self.fired is None and self.passes(block.end_s):
+            self.passed_at_s = block.end_s
+        return True
+
+    def _register(self, block: Block) -> None:
+        """Number strata and revisions that appear for the first time."""
+        s = self.strata
+        before = (s.size, len(s.tenants), len(s.buckets))
+        for cell in judged(block):
+            s.index((cell.tenant, cell.bucket))
+            seen = self.revisions[cell.variant]
+            if cell.revision and cell.revision not in seen:
+                seen.append(cell.revision)
+        if s.size == before[0]:
+            return
+        for tenant, bucket in s.names[before[0] :]:
+            self.setups.append(StratumSetup(tenant, bucket, tuple(self._newcomer(check) for check in self.checks)))
+        s.seal()
+        self.renumber(before)
+
+    def renumber(self, before: tuple[int, int, int]) -> None:
+        """Make room after strata were added (also while restoring); `before` = strata, tenants, buckets until now."""
+        self.groups = np.concatenate([self.groups, np.arange(before[0], self.strata.size, dtype=np.int64)])
+        for number, track in enumerate(self.tracks):
+            track.grow(before, self._nulls(number))
+        for guard in self.guards:
+            guard.grow(before, self.strata.size)
+        self._keys = self._make_keys()
+
+    def _newcomer(self, check: Check) -> CheckSetup:
+        """Limits hold for a stratum at once; a margin has to wait for stable's threshold in the stratum."""
+        number = self.checks.index(check)
+        if check.kind in (CheckKind.QUANTILE_REL,):
+            return CheckSetup(-1, -1, None)
+        known = [s.checks[number] for s in self.setups if s.checks[number].null is not None]
+        if known:
+            nulls = sorted(c.null for c in known if c.null is not None)
+            return CheckSetup(known[0].stable_us, known[0].candidate_us, nulls[len(nulls) // 2])
+        return CheckSetup(-1, -1, None)
+
+    def _observe(self, block: Block, is_of_step: bool) -> None:
+        """Sketches, freshness and shares, for the rows and the holds."""
+        present = set()
+        for cell in judged(block):
+            place = self.strata.get((cell.tenant, cell.bucket))
+            assert place is not None
+            finished = sum(cell.outcomes.values())
+            for metric, counts in cell.metrics.items():
+                if metric in LATENCIES:
+                    key = (cell.variant, place, metric)
+                    _merge_into(self.sketches.setdefault(key, {}), counts.bins)
+                    if counts.unknown:
+                        self.unknown[key] = self.unknown.get(key, 0) + counts.unknown
+                    if is_of_step:
+                        _merge_into(self.step_sketches.setdefault(key, {}), counts.bins)
+            if not is_of_step:
+                continue
+            if finished:
+                present.add(cell.variant)
+                self.last_data_s[cell.variant] = block.end_s
+                self.step_requests[cell.variant, place] = self.step_requests.get((cell.variant, place), 0) + finished
+                if cell.variant == CANDIDATE:
+                    self.last_stratum_s[place] = block.end_s
+                tally = self.unbucketed.setdefault(cell.tenant, [0, 0])
+                tally[0] += finished
+                tally[1] += finished if not cell.bucket else 0
+            if cell.routed:
+                where = (cell.variant, cell.tenant)
+                self.routed[where] = self.routed.get(where, 0) + cell.routed
+        if is_of_step:
+            self.seen_in_step += 1
+            if CANDIDATE in present and (STABLE in present or not self.needs_stable):
+                self.blocks_in_step += 1
+
+    def _calibrate(self) -> None:
+        """Set thresholds of margin gates that the history could not set, from stable's requests so far."""
+        if not self.setup.baseline or self.first_s is None:
+            return
+        is_late = self.now_s - self.first_s >= CALIBRATION_S
+        changed = False
+        for number, check in enumerate(self.checks):
+            if check.kind is not CheckKind.QUANTILE_REL:
+                continue
+            for place, setup in enumerate(self.setups):
+                if setup.checks[number].stable_us >= 0:
+                    continue
+                bins = self.sketches.get((STABLE, place, check.metric), {})
+                found = quantile_setup(check, bins, FEWEST if is_late else ENOUGH)
+                if found.stable_us >= 0:
+                    checks = (*setup.checks[:number], found, *setup.checks[number + 1 :])
+                    setup = self.setups[place] = replace(setup, checks=checks)
+                    changed = True
+        if changed:
+            self._keys = self._make_keys()
+            self.thresholds_version += 1
+            for number, track in enumerate(self.tracks):
+                track.null = self._nulls(number)
+
+    # --- what it believes ---
+
+    @property
+    def needs_stable(self) -> bool:
+        """Whether stable must have fresh requests too: not on a first install, and not when copies are off at
+        full weight.
+        """
+        return self.setup.baseline and not (self.weight >= 100 and STABLE not in self.last_data_s)
+
+    def weights(self, check: Check) -> Array:
+        """Weight of every cell of a check in the rollback sum.
+
+        All cells of all enforced checks sum to at most 0.9 + reserve used.
+        """
+        enforced = sum(1 for c in self.checks if c.enforce)
+        s = self.strata
+        counted = np.array([bool(bucket) for _, bucket in s.names], dtype=float)
+        counted[self.known :] = 0.0
+        own = counted * (LEVEL_WEIGHTS[0] / max(1.0, counted.sum()))
+        for j, place in enumerate(range(self.known, s.size), start=1):
+            own[place] = RESERVE * _BASEL / j**2 if s.names[place][1] else 0.0
+        levels = [
+            np.full(len(names), share / len(names)) if names else np.zeros(0)
+            for share, names in zip(LEVEL_WEIGHTS[1:3], (s.tenants, s.buckets), strict=True)
+        ]
+        return np.asarray(np.concatenate([own, *levels, [LEVEL_WEIGHTS[3]]]) / enforced)
+
+    def rollback_evidence(self) -> float:
+        """The weighted e-value against "no enforced check is breached anywhere"."""
+        total, spent = 0.0, 0.0
+        for check, track in zip(self.checks, self.tracks, strict=True):
+            if check.enforce:
+                weights = self.weights(check)
+                total += float(weights @ track.fail_evidence())
+                spent += float(weights.sum())
+        return total + (1.0 - spent)
+
+    def culprits(self, most: int = 10) -> tuple[Culprit, ...]:
+        """Cells that carry the rollback evidence, strongest first; `proven` ones by closed testing."""
+        enforced = [(c, t) for c, t in zip(self.checks, self.tracks, strict=True) if c.enforce]
+        evidence = np.concatenate([t.fail_evidence() for _, t in enforced])
+        weights = np.concatenate([self.weights(c) for c, _ in enforced])
+        proven = set(closed_test(evidence, weights, 1.0 - float(weights.sum()), self.contract.alpha_rollback))
+        found = []
+        for cell in np.argsort(-(evidence * weights), kind="stable")[:most]:
+            if evidence[cell] < 1.0 / self.contract.alpha_rollback:
+                continue
+            check, _ = enforced[int(cell) // self.strata.cells]
+            tenant, bucket = self.strata.cell_name(int(cell) % self.strata.cells)
+            found.append(Culprit(tenant, bucket, check.metric, check.gate, float(evidence[cell]), int(cell) in proven))
+        return tuple(found)
+
+    def _fire(self, now_s: float) -> None:
+        if self.fired is None:
+            evidence = self.rollback_evidence()
+            if evidence >= 1.0 / self.contract.alpha_rollback:
+                self.fired = Fired(now_s, evidence, self.culprits())
+
+    def required(self, place: int) -> bool:
+        """Whether a stratum must pass: it has a bucket, and it had traffic in the history or has some in this step."""
+        tenant, bucket = self.strata.names[place]
+        if not bucket or not self.is_seen(place):
+            return False
+        if place >= self.known and self.known and tenant not in self.contract.required:
+            return self.weight >= 50 or self.step_kind == "bake"
+        return True
+
+    def is_seen(self, place: int) -> bool:
+        """Whether a stratum had traffic in the history or has some in this step."""
+        return self.setups[place].n_history > 0 or self.step_requests_of(place) > 0
+
+    def step_requests_of(self, place: int) -> int:
+        return sum(self.step_requests.get((variant, place), 0) for variant in (STABLE, CANDIDATE))
+
+    def passes(self, now_s: float) -> bool:
+        """Whether the step may advance: no hold, and every enforced check has passed in every required stratum."""
+        if self.fired is not None or not self._all_latched():
+            return False
+        return not self.holds(now_s)
+
+    def _all_latched(self) -> bool:
+        required = np.array([self.required(place) for place in range(self.strata.size)], dtype=bool)
+        if not required.any():
+            return False
+        return all(
+            bool(track.latched[required].all())
+            for check, track in zip(self.checks, self.tracks, strict=True)
+            if self.decides(check)
+        )
+
+    def decides(self, check: Check) -> bool:
+        """Whether a check must pass: enforced, not the added one on refused requests, and there is something to
+        compare with.
+        """
+        return check.enforce and check.metric != SERVED.metric and (self.setup.baseline or not check.kind.is_relative)
+
+    def holds(self, now_s: float) -> list[Hold]:
+        """Reasons to stay that are not missing evidence of a gate."""
+        found = [*self._holds_of_time(now_s), *self._holds_of_data(), *self._holds_of_comparison()]
+        if self.fired is None and (evidence := self.rollback_evidence()) >= WARN:
+            found.append(
+                Hold(HoldReason.EVIDENCE_RISING, f"evidence of a breach is at {evidence:.1f}, warning level 5")
+            )
+        return found
+
+    def _holds_of_time(self, now_s: float) -> Iterable[Hold]:
+        start_s = self.step_start_s if self.step_start_s is not None else now_s
+        age = now_s - start_s
+        c = self.contract
+        if age < c.min_step_s or self.blocks_in_step < c.min_blocks:
+            words = f"the step is {age:.0f} s old with {self.blocks_in_step} blocks"
+            words += f"; it needs {c.min_step_s:.0f} s and {c.min_blocks}"
+            yield Hold(HoldReason.MIN_STEP, words)
+        silent = {v for v in (STABLE, CANDIDATE) if now_s - self.last_data_s.get(v, start_s) > c.freshness_s}
+        if CANDIDATE in silent and (STABLE in silent or not self.setup.baseline):
+            yield Hold(HoldReason.NO_FRESH_DATA, f"no request for {c.freshness_s:.0f} s at this weight")
+        elif CANDIDATE in silent:
+            yield Hold(
+                HoldReason.TELEMETRY_SILENT, f"the candidate answered nothing for {c.freshness_s:.0f} s, stable did"
+            )
+        elif STABLE in silent and self.needs_stable:
+            yield Hold(
+                HoldReason.NO_FRESH_DATA, f"stable answered nothing for {c.freshness_s:.0f} s: nothing to compare with"
+            )
+        total = self.missing_in_step + self.seen_in_step
+        if total >= 5 and self.missing_in_step > (1.0 - COVER) * total:
+            yield Hold(HoldReason.MISSING_BLOCKS, f"{self.missing_in_step} of {total} blocks of this step are missing")
+
+    def _holds_of_data(self) -> Iterable[Hold]:
+        for tenant in self.contract.required:
+            has = any(
+                self.step_requests_of(p) or self.setups[p].n_history
+                for p, (t, _) in enumerate(self.strata.names)
+                if t == tenant
+            )
+            if not has:
+                yield Hold(HoldReason.NO_TRAFFIC, f"required tenant {tenant} has no traffic", tenant)
+        for tenant, (n, without) in sorted(self.unbucketed.items()):
+            if without > 0.01 * n:
+                words = f"{without} of {n} requests of {tenant} have neither bucket nor prompt tokens"
+                yield Hold(HoldReason.UNBUCKETED, words, tenant)
+        for variant, names in sorted(self.revisions.items()):
+            if len(names) > 1:
+                words = f"{variant} was served by several revisions: {', '.join(names)}"
+                yield Hold(HoldReason.MIXED_REVISIONS, words)
+
+    def _holds_of_comparison(self) -> Iterable[Hold]:
+        if not self.setup.baseline:
+            return
+        weights = self.weights(SERVED) * sum(1 for c in self.checks if c.enforce)
+        for guard in self.guards:
+            more, fewer = guard.evidence(weights)
+            if max(more, fewer) >= 1.0 / self.contract.alpha_promote:
+                c, s = guard.shares()
+                yield Hold(guard.kind.reason, f"{guard.kind.words}: {c:.1%} on the candidate, {s:.1%} on stable")
+        for tenant, c, s in uneven_tenants(self.routed):
+            words = f"{tenant} is {c:.0%} of the candidate's requests and {s:.0%} of stable's"
+            yield Hold(HoldReason.NOT_LOAD_MATCHED, words, tenant)
+        for check, track in zip(self.checks, self.tracks, strict=True):
+            if track.stable_fail is not None and self.decides(check):
+                breach = float(weights @ track.stable_evidence()) + 1.0 - float(weights.sum())
+                if breach >= ENVIRONMENT:
+                    cell = int(np.argmax(weights * track.stable_evidence()))
+                    tenant, bucket = self.strata.cell_name(cell)
+                    words = f"stable breaks {check.metric} {check.gate} too: no rollback for it, and no advance"
+                    yield Hold(HoldReason.ENVIRONMENT_BREACH, words, tenant, bucket, check.metric)
+
+    def verdict(self, now_s: float, guards: Sequence[Hold] = ()) -> Verdict:
+        """The full answer at `now_s`. guards: holds that the caller found (hardware, provider); they block a PASS."""
+        result = Result.INCONCLUSIVE
+        if self.fired is not None:
+            result = Result.FAIL
+        elif not guards and self.passes(now_s):
+            result = Result.PASS
+            self.passed_at_s = now_s if self.passed_at_s is None else self.passed_at_s
+        return make_verdict(self, now_s, result, [*guards, *self.holds(now_s)])
+
+    # --- state ---
+
+    def state(self) -> dict[str, Any]:
+        """JSON values from which `restore` goes on bit for bit."""
+        return statefile.save(self)
+
+    @staticmethod
+    def restore(setup: JudgeSetup, state: Mapping[str, Any]) -> "Judge":
+        """The judge that `state` was taken from; ValueError for another schema version."""
+        judge = Judge(setup)
+        statefile.load(judge, state)
+        return judge
+
+    def names(self) -> list[Stratum]:
+        """Strata in the order of their numbers."""
+        return self.strata.names
+
+
+def _merge_into(total: dict[int, int], bins: Mapping[int, int]) -> None:
+    for index, count in bins.items():
+        total[index] = total.get(index, 0) + count
+
+
+def rejudge(setup: JudgeSetup, events: Iterable[Mapping[str, Any]]) -> list[Verdict]:
+    """Verdicts of a recorded attempt: the same events give the same verdicts.
+
+    events, in order: {"kind": "enter_step", "step", "now_s", "weight", "step_kind"}, {"kind": "block", "block":
+    Block} and {"kind": "tick", "now_s"}; every tick gives one verdict.
+    """
+    judge = Judge(setup)
+    found = []
+    for event in events:
+        if event["kind"] == "enter_step":
+            judge.enter_step(event["step"], event["now_s"], event["weight"], event.get("step_kind", "ramp"))
+        elif event["kind"] == "block":
+            judge.feed(event["block"])
+        elif event["kind"] == "tick":
+            found.append(judge.verdict(event["now_s"]))
+        else:
+            raise ValueError(f"unknown event {event['kind']!r}; write enter_step, block or tick")
+    return found

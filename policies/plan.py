@@ -1,0 +1,189 @@
+"""How long proof takes: requests and minutes that a check needs, before a step (planner) and while it runs (ETA).
+
+Closed forms of the judge's own tests (facts of the judge, section 9): the evidence of alternative j grows by I_j nats
+per candidate request with variance V_j, so its level A' is reached after about A'/I_j + z sqrt(A' V_j / I_j^3)
+requests, times phi. Pure.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from policies import blocks, histogram
+from policies.contract import SERVED, Check, CheckKind
+from policies.history import History
+from policies.projection import Stratum
+from policies.sequential import GOODPUT_PASS_FACTORS, PASS_FACTORS, Array
+from policies.setup import JudgeSetup
+
+Z90 = 1.2815515655446004
+
+
+def absolute_drift(p: float, p0: float, factors: Sequence[float]) -> tuple[Array, Array]:
+    """(I, V) per candidate request and alternative, for event share `p` tested against `p0` x factors."""
+    grid = np.minimum(p0 * np.array(factors), 1.0 - 1e-9)
+    with np.errstate(divide="ignore"):
+        a, b = np.log(grid) - math.log(p0), np.log1p(-grid) - math.log1p(-p0)
+    return _moments(p, a, b)
+
+
+def _moments(p: float, a: Array, b: Array) -> tuple[Array, Array]:
+    with np.errstate(invalid="ignore"):
+        drift = np.where(np.isneginf(a), b if p == 0 else -np.inf, p * a + (1 - p) * b)
+        variance = np.where(np.isneginf(a), 0.0, p * (1 - p) * (a - b) ** 2)
+    return np.asarray(drift), np.asarray(variance)
+
+
+def ratio_drift(p_c: float, p_b: float, share: float, theta0: float, factors: Sequence[float]) -> tuple[Array, Array]:
+    """(I, V) per candidate request for event rates p_c, p_b; `share` = candidate's part of all requests."""
+    r = (1.0 - share) / share
+    theta = theta0 * np.array(factors)
+    with np.errstate(divide="ignore"):
+        pi, pi0 = theta / (theta + r), theta0 / (theta0 + r)
+        a, b = np.log(pi) - math.log(pi0), np.log1p(-pi) - math.log1p(-pi0)
+    with np.errstate(invalid="ignore"):
+        drift = np.where(np.isneginf(a), r * p_b * b if p_c == 0 else -np.inf, p_c * a + r * p_b * b)
+        variance = np.where(np.isneginf(a), 0.0, p_c * a**2 + r * p_b * b**2)
+    return np.asarray(drift), np.asarray(variance)
+
+
+def requests_for(drift: Array, variance: Array, level: float, z: float, start: Array | float = 0.0) -> float | None:
+    """Candidate requests until some alternative reaches `level` + ln J nats from `start`; z = 0 for the median.
+
+    None = never.
+    """
+    target = level + math.log(len(drift)) - start
+    with np.errstate(divide="ignore", invalid="ignore"):
+        need = target / drift + z * np.sqrt(np.maximum(target, 0.0) * variance / drift**3)
+    need = np.where((drift > 0) & np.isfinite(need), np.maximum(need, 0.0), np.inf)
+    best = float(need.min())
+    return None if math.isinf(best) else best
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRow:
+    """One stratum x check: requests that an identical candidate needs to pass (median and 90 %), and minutes for
+    90 %.
+    """
+
+    tenant: str
+    bucket: str
+    metric: str
+    gate: str
+    rate_rps: float
+    requests_needed_50: int | None
+    requests_needed_90: int | None
+    minutes_90: float | None
+    advice: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Of one step; minutes_90 of the slowest stratum that can pass.
+
+    Cannot_pass: rows that need longer than maxHold, or for ever.
+    """
+
+    strata: tuple[PlanRow, ...]
+    minutes_90: float | None
+    cannot_pass: tuple[PlanRow, ...]
+    warnings: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        from dataclasses import asdict
+
+        return asdict(self)
+
+
+def make_plan(setup: JudgeSetup, history: History, share: float = 0.5) -> Plan:
+    """Plan of a step in which the candidate gets `share` of each stratum's requests beside stable.
+
+    Stable's own sketch says what an identical candidate would exceed; the exceedance of a stratum that has none is
+    taken as 0.5 of one request. Rows are in the order of the setup.
+    """
+    rows = []
+    for stratum in setup.strata:
+        place = (stratum.tenant, stratum.bucket)
+        for number, check in enumerate(setup.checks):
+            if check.metric == SERVED.metric or not check.enforce:
+                continue
+            if check.kind.is_relative and not setup.baseline:
+                continue
+            rows.append(_plan_row(setup, history, place, number, stratum.rate_rps, share))
+    limit = setup.contract.max_hold_s / 60.0
+    cannot = tuple(r for r in rows if r.minutes_90 is None or r.minutes_90 > limit)
+    minutes = [r.minutes_90 for r in rows if r.minutes_90 is not None]
+    return Plan(tuple(rows), max(minutes) if minutes else None, cannot, setup.warnings)
+
+
+def _plan_row(
+    setup: JudgeSetup, history: History, place: Stratum, number: int, rate_rps: float, share: float
+) -> PlanRow:
+    check = setup.checks[number]
+    stratum = next(s for s in setup.strata if (s.tenant, s.bucket) == place)
+    drift = _expected_drift(setup, history, place, number, share)
+    block_s = setup.contract.block_s
+    c, b = rate_rps * share * block_s, rate_rps * (1 - share) * block_s
+    size = 2 * c * b / (c + b) if check.kind.is_relative and c + b > 0 else c
+    phi = max(setup.phi_floor, 1.0 + setup.kappa[number].get("stratum", 0.0) * size)
+    need: list[float | None] = [None, None]
+    if drift is not None and stratum.checks[number].null is not None:
+        level = math.log(1.0 / setup.contract.alpha_promote)
+        need = [requests_for(drift[0], drift[1], level, z) for z in (0.0, Z90)]
+    counts = [None if n is None else math.ceil(n * phi) for n in need]
+    candidate_rps = rate_rps * share
+    minutes = None if counts[1] is None or candidate_rps <= 0 else counts[1] / candidate_rps / 60.0
+    if minutes is not None:
+        minutes = max(minutes, setup.contract.min_step_s / 60.0)
+    advice = _advice(check, minutes, setup.contract.max_hold_s / 60.0, rate_rps)
+    return PlanRow(place[0], place[1], check.metric, check.gate, candidate_rps, counts[0], counts[1], minutes, advice)
+
+
+def _advice(check: Check, minutes: float | None, limit: float, rate_rps: float) -> str:
+    if rate_rps <= 0:
+        return "no traffic in the history: send some, or drop the bucket"
+    if minutes is None:
+        return "stable itself is at the bound: widen the limit, or compare with a margin"
+    if minutes <= limit:
+        return ""
+    wider = "widen the margin" if check.margin is not None else "raise the limit"
+    return f"needs {minutes:.0f} min of {limit:.0f}: {wider}, give a larger share or copies, or merge with a neighbour"
+
+
+def _expected_drift(
+    setup: JudgeSetup, history: History, place: Stratum, number: int, share: float
+) -> tuple[Array, Array] | None:
+    check = setup.checks[number]
+    values = next(s for s in setup.strata if (s.tenant, s.bucket) == place).checks[number]
+    if values.null is None:
+        return None
+    if check.metric in blocks.LATENCIES:
+        bins, _ = history.sketch(place, check.metric)
+        n = histogram.count(bins)
+        if not n:
+            return None
+        p_c = exceedance(bins, n, values.candidate_us)
+        if check.kind is CheckKind.QUANTILE_ABS:
+            return absolute_drift(p_c, check.share, PASS_FACTORS) if p_c < check.share else None
+        return ratio_drift(p_c, exceedance(bins, n, values.stable_us), share, 1.0, PASS_FACTORS)
+    n, k = history.bad(place, check)
+    bad = max(k, 0.25) / n if n else 0.0
+    if not n:
+        return None
+    if check.kind is CheckKind.GOODPUT_REL:
+        return ratio_drift(1 - bad, 1 - bad, share, values.null, GOODPUT_PASS_FACTORS)
+    if check.kind is CheckKind.BAD_REL:
+        return ratio_drift(bad, bad, share, values.null, PASS_FACTORS)
+    return absolute_drift(bad, values.null, PASS_FACTORS) if bad < values.null else None
+
+
+def exceedance(bins: Mapping[int, int], n: int, key: int) -> float:
+    """Share of values above a threshold (microseconds), from a sketch, upper bound.
+
+    At least a quarter of one request.
+    """
+    _, most = histogram.count_above_bounds(bins, key / 1e6)
+    return max(most, 0.25) / n
