@@ -44,6 +44,12 @@ def processes_of(cluster: Cluster, uid: str) -> list[Identity]:
     return list(with_environment("CONTAINER_ROOT", f"{cluster.state.files}/{uid[:8]}/"))
 
 
+def running_ip(pod: Any) -> str:
+    """The address of a pod whose first container runs, else nothing."""
+    statuses = pod["status"].get("containerStatuses") or [{}]
+    return str(pod["status"]["podIP"]) if "running" in statuses[0].get("state", {}) else ""
+
+
 def fetch(url: str) -> int:
     """HTTP status, 0 where nobody answers."""
     try:
@@ -212,6 +218,30 @@ def test_init_containers_run_first_and_sidecars_beside(cluster: Cluster, namespa
     assert first["state"]["terminated"]["exitCode"] == 0
     assert "terminated" in side["state"]
     assert namespace.condition("staged", "Initialized") == "True"
+
+
+def test_a_claim_gets_a_folder_that_outlives_the_pod(cluster: Cluster, namespace: Namespace) -> None:
+    namespace.apply(
+        """
+        {apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: models},
+         spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 50Gi}}}}
+        """
+    )
+    volumes = [{"name": "www", "persistentVolumeClaim": {"claimName": "models"}}]
+    for pod in ("first", "second"):
+        namespace.start(pod, "cat /www/file; echo kept > /www/file", dict(WWW), volumes=volumes, restartPolicy="Never")
+        wait_until("ended", lambda pod=pod: terminated(namespace, pod))
+    assert namespace.log(cluster, "second") == "kept\n"
+
+
+def test_a_public_vllm_deployment_runs_unchanged(cluster: Cluster, namespace: Namespace, shared_data: Path) -> None:
+    namespace.apply("{apiVersion: v1, kind: Secret, metadata: {name: hf-secret}, stringData: {hf_token: none}}")
+    namespace.apply((shared_data / "k8s" / "07-k8s-examples-vllm.yaml").read_text())
+    pod = wait_until("a running pod", lambda: next((p for p in namespace.list("pods") if running_ip(p)), None))
+    models = f"http://{running_ip(pod)}:8080/v1/models"
+    wait_until("the engine's answer", lambda: fetch(models) == 200)
+    with urllib.request.urlopen(models, timeout=5) as answer:
+        assert json.load(answer)["data"][0]["id"] == "google/gemma-3-1b-it"
 
 
 def test_token_review_knows_the_four_users(cluster: Cluster) -> None:

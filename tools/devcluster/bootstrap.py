@@ -1,4 +1,4 @@
-"""Cluster-wide basics that a fresh control plane lacks: what the process node may do. Called once by `up`."""
+"""Cluster-wide basics that a fresh control plane lacks: rights of the process node, a storage class. Called by `up`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-NODE_BINDING = {
+APPLY = "application/apply-patch+yaml"  # JSON is YAML
+PROVISIONER = "devcluster/folder"
+STORAGE_CLASS = "standard"
+
+NODE_BINDING: dict[str, Any] = {
     "apiVersion": "rbac.authorization.k8s.io/v1",
     "kind": "ClusterRoleBinding",
     "metadata": {"name": "devcluster-nodes"},
@@ -17,23 +21,44 @@ NODE_BINDING = {
     "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:node"},
     "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "devcluster:nodes"}],
 }
-NODE_WATCH_ROLE = {
+NODE_WATCH_ROLE: dict[str, Any] = {
     "apiVersion": "rbac.authorization.k8s.io/v1",
     "kind": "ClusterRole",
     "metadata": {"name": "devcluster-node-watch"},
-    # A kubelet reads single objects; one process for all nodes watches them all instead.
-    "rules": [{"apiGroups": [""], "resources": ["configmaps", "secrets"], "verbs": ["get", "list", "watch"]}],
+    # A kubelet reads single objects; one process for all nodes watches them all instead. It also serves claims.
+    "rules": [
+        {
+            "apiGroups": [""],
+            "resources": ["configmaps", "secrets", "persistentvolumeclaims"],
+            "verbs": ["get", "list", "watch"],
+        },
+        {"apiGroups": [""], "resources": ["persistentvolumes"], "verbs": ["create", "delete"]},
+    ],
 }
-NODE_WATCH_BINDING = {
+NODE_WATCH_BINDING: dict[str, Any] = {
     **NODE_BINDING,
     "metadata": {"name": "devcluster-node-watch"},
     "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "devcluster-node-watch"},
 }
-KUBELET_CLIENT_BINDING = {
+DEFAULT_STORAGE: dict[str, Any] = {
+    "apiVersion": "storage.k8s.io/v1",
+    "kind": "StorageClass",
+    "metadata": {
+        "name": STORAGE_CLASS,
+        "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
+    },
+    "provisioner": PROVISIONER,
+}
+KUBELET_CLIENT_BINDING: dict[str, Any] = {
     **NODE_BINDING,
     "metadata": {"name": "devcluster-kubelet-client"},
     "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:kubelet-api-admin"},
     "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "devcluster-kubelet-client"}],
+}
+PLURALS = {
+    "ClusterRole": "clusterroles",
+    "ClusterRoleBinding": "clusterrolebindings",
+    "StorageClass": "storageclasses",
 }
 
 
@@ -44,11 +69,13 @@ class ApiClient:
         self.server, self.token = server, token
         self.context = ssl.create_default_context(cafile=str(authority))
 
-    def call(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
+    def call(
+        self, method: str, path: str, body: object = None, content_type: str = "application/json"
+    ) -> tuple[int, Any]:
         """Status and decoded answer; errors of HTTP are answers, a refused connection raises OSError."""
         request = urllib.request.Request(self.server + path, method=method)
         request.add_header("Authorization", f"Bearer {self.token}")
-        request.add_header("Content-Type", "application/json")
+        request.add_header("Content-Type", content_type)
         data = None if body is None else json.dumps(body).encode()
         try:
             with urllib.request.urlopen(request, data=data, context=self.context, timeout=10) as answer:
@@ -66,14 +93,13 @@ def decode(body: bytes) -> Any:
 
 
 def reconcile_basics(api: ApiClient) -> None:
-    """Create roles and bindings of the node process; what is there already stays.
+    """Create the basics, or bring them up to date.
 
     Raises:
         RuntimeError: the API server refused one of them.
     """
-    rbac = "/apis/rbac.authorization.k8s.io/v1"
-    for body in (NODE_WATCH_ROLE, NODE_BINDING, NODE_WATCH_BINDING, KUBELET_CLIENT_BINDING):
-        plural = "clusterroles" if body["kind"] == "ClusterRole" else "clusterrolebindings"
-        status, answer = api.call("POST", f"{rbac}/{plural}", body)
-        if status not in (201, 409):
-            raise RuntimeError(f"cannot create {body['kind']}: {status} {answer}")
+    for body in (NODE_WATCH_ROLE, NODE_BINDING, NODE_WATCH_BINDING, KUBELET_CLIENT_BINDING, DEFAULT_STORAGE):
+        path = f"/apis/{body['apiVersion']}/{PLURALS[body['kind']]}/{body['metadata']['name']}"
+        status, answer = api.call("PATCH", f"{path}?fieldManager=devcluster&force=true", body, APPLY)
+        if status not in (200, 201):
+            raise RuntimeError(f"cannot apply {body['kind']}: {status} {answer}")

@@ -86,5 +86,10 @@ class State:
         """Volumes and root folders of pods. The names are short: a Unix socket's path must fit into 107 bytes."""
         return self.root / "fs"
 
+    @property
+    def claims(self) -> Path:
+        """Files of PersistentVolumeClaims."""
+        return self.root / "claims"
+
     def kubeconfig(self, user: str) -> Path:
         return self.root / "kubeconfig" / f"{user}.yaml"

@@ -9,6 +9,7 @@ from pathlib import Path
 import structlog
 
 from tools.devcluster.node.api import STRATEGIC, TRANSPORT_ERRORS, Api, ApiError
+from tools.devcluster.node.claims import ClaimProvisioner
 from tools.devcluster.node.config import NodeConfig, NodeSpec, make_node, make_node_status
 from tools.devcluster.node.context import NodeContext
 from tools.devcluster.node.kinds import Object, is_finished, name_of, now_text
@@ -73,6 +74,7 @@ class Agent:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.node.store.run())
             group.create_task(self.node.enforce_limits())
+            group.create_task(ClaimProvisioner(self.node.api, self.node.state.claims).run())
             for spec in self.config.nodes:
                 group.create_task(self._keep_node(spec))
             await self.node.store.wait_listed()

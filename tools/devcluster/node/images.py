@@ -117,7 +117,7 @@ def fill(entry: Image, reference: Reference) -> Image:
         return text
 
     shims = {name: put(script) for name, script in entry.bin.items()}
-    variables = {name: put(value) for name, value in entry.env.items()}
+    variables = {name: value for name, text in entry.env.items() if (value := put(text))}  # no version: no variable
     return Image(entry.match, list(entry.entrypoint), list(entry.cmd), shims, variables, entry.below)
 
 

@@ -35,7 +35,7 @@ class PodWorker:
         uid = pod["metadata"]["uid"]
         self.log_folder = node.state.pods / f"{namespace}_{name}_{uid}"
         folder = node.state.files / uid[:8]
-        self.volumes = PodVolumes(pod, folder, node.state.root / "claims", node.store, node.api)
+        self.volumes = PodVolumes(pod, folder, node.state.claims, node.store, node.api)
         known = pod.get("status") or {}
         self.address: Object = {
             "podIP": pod_ip,

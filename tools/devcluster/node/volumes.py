@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.devcluster.node.api import Api
+from tools.devcluster.node.claims import claim_folder
 from tools.devcluster.node.environment import ReferenceMissing
 from tools.devcluster.node.files import File, is_file_volume, make_files
 from tools.devcluster.node.kinds import Object
@@ -66,7 +67,7 @@ class PodVolumes:
             return Path(str(volume["hostPath"]["path"]))
         if "persistentVolumeClaim" in volume:
             namespace = self.pod["metadata"]["namespace"]
-            return self.claims / f"{namespace}_{volume['persistentVolumeClaim']['claimName']}"
+            return claim_folder(self.claims, namespace, volume["persistentVolumeClaim"]["claimName"])
         return self.folder / "volumes" / str(volume["name"])
 
     def mount(self, container: Object, expand_subpath: Mapping[str, str]) -> Path:
