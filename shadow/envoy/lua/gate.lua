@@ -125,6 +125,7 @@ local function on_live_request(h, headers, cfg, at)
   headers = h:headers()
   if seen.body then arrival.model, arrival.stream = seen.body.model, seen.body.stream end
   if seen.bytes then
+    arrival.bytes = seen.bytes
     arrival.tokens = request.estimate(cfg, seen.bytes, arrival.model)
     arrival.bucket = request.bucket(cfg, arrival.tokens)
     headers:add("x-weighlock-bucket", arrival.bucket)
