@@ -14,7 +14,8 @@ from tools.enginesim.batcher import SEGMENT_TOKENS, Batcher
 from tools.enginesim.engine import Engine
 from tools.enginesim.faults import FaultBoard, Faults
 from tools.enginesim.httpserver import Request
-from tools.enginesim.metrics import Metrics, expose
+from tools.enginesim.info import metrics_page, model_cards, server_info
+from tools.enginesim.metrics import Metrics
 from tools.enginesim.sequence import Sequence
 from tools.enginesim.settings import Settings
 from tools.enginesim.text import (
@@ -191,17 +192,28 @@ class Service:
     def _admit(self, flight: InFlight, arrival: float) -> None:
         """The front end is done with the request: headers go out, the engine gets it."""
         flight.timer = None
+        call, faults = flight.call, flight.faults
+        if call.stream:
+            flight.writer = EventWriter(call, flight.request_id, flight.created, self.fingerprint)
+            flight.request.connection.start_stream(self.extra_headers(flight.request))
+        if faults.empty_rate and self.random.random() < faults.empty_rate:
+            self._answer_nothing(flight)
+            return
+        sequence = self._sequence(flight, arrival)
+        flight.sequence = sequence
+        if faults.filtered:
+            sequence.work_scale = faults.slow
+            if faults.hang:
+                return
+        self.engine.submit(sequence)
+
+    def _sequence(self, flight: InFlight, arrival: float) -> Sequence:
+        """What the batcher needs to know, and the whole text of the answer to come."""
         call, settings = flight.call, self.settings
         digest = prompt_digest(call.prompt, f"{settings.model.name}|{call.roles}|{call.seed}")
         room = settings.max_model_len - call.prompt_tokens
         natural = call.max_tokens is None and not call.ignore_eos
         tokens = natural_length(digest, room) if natural else min(room, call.max_tokens or room)
-        if call.stream:
-            flight.writer = EventWriter(call, flight.request_id, flight.created, self.fingerprint)
-            flight.request.connection.start_stream(self.extra_headers(flight.request))
-        if flight.faults.empty_rate and self.random.random() < flight.faults.empty_rate:
-            self._answer_nothing(flight)
-            return
         if flight.faults.wrong_tokens:
             flight.text = answer_text(digest, tokens, settings.numerics + "|wrong", WRONG_MEAN_TOKENS)
         else:
@@ -222,12 +234,7 @@ class Service:
             max_tokens=call.max_tokens or room,
         )
         sequence.queued_at = self.loop.time()
-        flight.sequence = sequence
-        if flight.faults.filtered:
-            sequence.work_scale = flight.faults.slow
-            if flight.faults.hang:
-                return
-        self.engine.submit(sequence)
+        return sequence
 
     def _acceptance(self, digest: bytes) -> float:
         """Texts differ in how predictable they are: each has its own chance of acceptance around the method's mean."""
@@ -287,21 +294,8 @@ class Service:
         request.connection.respond_json(200, {"version": self.settings.version})
 
     def models(self, request: Request) -> None:
-        """``GET /v1/models``"""
-        settings = self.settings
-        cards = [
-            {
-                "id": name,
-                "object": "model",
-                "created": int(self.started),
-                "owned_by": "vllm",
-                "root": settings.model_id,
-                "parent": None,
-                "max_model_len": settings.max_model_len,
-            }
-            for name in settings.served_names
-        ]
-        request.connection.respond_json(200, {"object": "list", "data": cards})
+        """The served names."""
+        request.connection.respond_json(200, model_cards(self.settings, self.started))
 
     def tokenize(self, request: Request) -> None:
         """Counts only: there are no token ids here."""
@@ -320,57 +314,9 @@ class Service:
 
     def server_info(self, request: Request) -> None:
         """The resolved configuration. vLLM shows it only with VLLM_SERVER_DEV_MODE=1, the simulator always."""
-        engine = self.engine
-        request.connection.respond_json(
-            200,
-            {
-                "simulator": True,
-                "note": "engine simulator, not vLLM; a real vLLM serves this path only with VLLM_SERVER_DEV_MODE=1",
-                "vllm_version": self.settings.version,
-                "vllm_config": self.settings.resolved(),
-                "simulation": {
-                    "steps": engine.batcher.step,
-                    "busy_seconds": engine.batcher.busy_seconds,
-                    "host_lag_max_seconds": engine.host_lag_max_seconds,
-                    "resyncs": engine.resyncs,
-                },
-            },
-        )
+        request.connection.respond_json(200, server_info(self.settings, self.engine))
 
     def exposition(self, request: Request) -> None:
         """``GET /metrics``"""
-        batcher, settings = self.engine.batcher, self.settings
-        waiting = float(len(batcher.waiting))
-        gauges = [
-            ("num_requests_running", "Number of requests in model execution batches.", "", float(len(batcher.running))),
-            ("num_requests_waiting", "Number of requests waiting to be processed.", "", waiting),
-            ("num_requests_waiting_by_reason", "Waiting requests by reason.", ',reason="capacity"', waiting),
-            ("num_requests_waiting_by_reason", "Waiting requests by reason.", ',reason="deferred"', 0.0),
-            (
-                "kv_cache_usage_perc",
-                "KV-cache usage. 1 means 100 percent usage.",
-                "",
-                batcher.pool.used / batcher.pool.total,
-            ),
-        ]
-        cache = {
-            "block_size": settings.block_size,
-            "cache_dtype": settings.kv_cache_dtype,
-            "enable_prefix_caching": settings.prefix_caching,
-            "gpu_memory_utilization": settings.gpu_memory_utilization,
-            "num_gpu_blocks": settings.num_gpu_blocks,
-            "num_gpu_blocks_override": settings.given.get("num-gpu-blocks-override"),
-            "prefix_caching_hash_algo": "sha256",
-        }
-        process = [
-            ("process_start_time_seconds", "Start time of the process since unix epoch in seconds.", self.started),
-            ("process_cpu_seconds_total", "Total user and system CPU time spent in seconds.", time.process_time()),
-            (
-                "enginesim_host_lag_seconds",
-                "How late the last simulated step was delivered.",
-                self.engine.host_lag_seconds,
-            ),
-            ("enginesim_busy_seconds_total", "Simulated seconds the device was busy.", batcher.busy_seconds),
-        ]
-        page = expose(self.metrics, settings.name, gauges, cache, process)
-        request.connection.respond(200, page.encode(), EXPOSITION)
+        page = metrics_page(self.settings, self.engine, self.metrics, self.started)
+        request.connection.respond(200, page, EXPOSITION)

@@ -19,6 +19,8 @@ FOUR_BIT_WEIGHT_BYTES = 0.56  # codes plus scales and zero points
 ACCEPTANCE_BY_METHOD = {"ngram": 0.45, "suffix": 0.5, "draft_model": 0.6, "medusa": 0.55, "eagle": 0.68, "eagle3": 0.74}
 LAUNCH_FACTORS = (((0, 33), 0.85), ((0, 28), 1.0), ((0, 14), 1.08), ((0, 0), 1.2))  # (first version, launch cost)
 BLOCK_SIZE_DEFAULT = 16
+HIDDEN_STATES_HELD = 12  # activations of the largest step, in hidden states
+GRAPH_BYTES = 2e9
 
 
 class StartError(Exception):
@@ -91,8 +93,7 @@ class Settings:
     def resolved(self) -> dict[str, Any]:
         """The effective configuration as JSON, for ``/server_info`` and the start-up log."""
         document = asdict(self)
-        for secret in ("api_keys",):
-            document[secret] = ["<redacted>"] * len(document[secret])
+        document["api_keys"] = ["<redacted>"] * len(self.api_keys)
         document["given"] = {key: "<redacted>" if key == "api-key" else value for key, value in self.given.items()}
         return document
 
@@ -103,70 +104,101 @@ def resolve(argv: list[str], environment: Mapping[str, str]) -> Settings:
     given = parse_argv(argv, version)
     accelerator = _accelerator(environment.get("ENGINESIM_HARDWARE", "H100"))
     model, assumed = find_model(str(given["model"]))
-    weight_bytes = _weight_bytes(given.get("quantization"))
-    kv_dtype = str(given.get("kv-cache-dtype", "auto"))
-    tensor_parallel = int(given.get("tensor-parallel-size", 1))
-    speculation = _speculation(given.get("speculative-config"), environment)
     max_model_len = _max_model_len(given, model)
-    limits = _batch_limits(given, accelerator, max_model_len)
-    utilization = float(given.get("gpu-memory-utilization", 0.92 if version_tuple(version) >= (0, 20) else 0.90))
-    kv_bytes = 2.0 if kv_dtype in ("auto", "bfloat16", "float16") else 0.5 if "4" in kv_dtype else 1.0
-    block_size = int(given.get("block-size") or BLOCK_SIZE_DEFAULT)
-    blocks = given.get("num-gpu-blocks-override") or _kv_blocks(
-        accelerator, model, weight_bytes, kv_bytes, utilization, tensor_parallel, limits[1], block_size
-    )
+    max_num_seqs, max_num_batched_tokens = _batch_limits(given, accelerator, max_model_len)
+    memory = _memory(given, version, accelerator, model, max_num_batched_tokens)
+    blocks, block_size = memory["num_gpu_blocks"], memory["block_size"]
     if blocks * block_size < max_model_len:
         raise StartError(
             f"ValueError: To serve at least one request with the models's max seq len ({max_model_len}), more KV cache "
             f"is needed than is available ({blocks * block_size} tokens). Try increasing `gpu_memory_utilization` or "
             "decreasing `max_model_len` when initializing the engine."
         )
-    async_scheduling = given.get("async-scheduling", version_tuple(version) >= (0, 14))
-    if speculation is not None and speculation.method in ("ngram", "suffix"):
-        async_scheduling = False  # vLLM switches it off too: the next draft needs the tokens on the host
-    host = str(given.get("host") or "0.0.0.0")
-    if host == "0.0.0.0":
-        host = environment.get("DEVCLUSTER_POD_IP", "127.0.0.1")
     return Settings(
         model_id=str(given["model"]),
         served_names=tuple(given.get("served-model-name") or [str(given["model"])]),
         model=model,
+        assumed_model=assumed,
         accelerator=accelerator,
         version=version,
-        host=host,
-        port=int(given.get("port", 8000)),
-        control_port=int(environment.get("ENGINESIM_CONTROL_PORT", "9901")),
-        api_keys=tuple(given.get("api-key") or filter(None, [environment.get("VLLM_API_KEY")])),
-        max_model_len=max_model_len,
-        max_num_seqs=limits[0],
-        max_num_batched_tokens=limits[1],
-        chunked_prefill=bool(given.get("enable-chunked-prefill", True)),
-        prefix_caching=bool(given.get("enable-prefix-caching", True)),
-        long_prefill_token_threshold=int(given.get("long-prefill-token-threshold", 0)),
-        speculation=speculation,
-        quantization=given.get("quantization"),
-        weight_bytes=weight_bytes,
-        kv_cache_dtype=kv_dtype,
-        kv_bytes=kv_bytes,
-        gpu_memory_utilization=utilization,
-        tensor_parallel_size=tensor_parallel,
-        enforce_eager=bool(given.get("enforce-eager", False)),
-        async_scheduling=bool(async_scheduling),
-        stream_interval=max(1, int(given.get("stream-interval", 1))),
-        block_size=block_size,
-        num_gpu_blocks=int(blocks),
-        request_id_headers=bool(given.get("enable-request-id-headers", False)),
-        max_num_queued_reqs=given.get("max-num-queued-reqs"),
-        launch_factor=next(factor for first, factor in LAUNCH_FACTORS if version_tuple(version) >= first),
-        seed=int(environment.get("ENGINESIM_SEED", "0")),
-        frontend_seconds=float(environment.get("ENGINESIM_FRONTEND_MS", "0")) / 1000,
-        start_seconds=float(environment.get("ENGINESIM_START_S", "0")),
-        drain_seconds=float(environment.get("ENGINESIM_DRAIN_S", "25")),
-        warmup_requests=int(environment.get("ENGINESIM_WARMUP_REQUESTS", "0")),
-        initial_faults=json.loads(environment.get("ENGINESIM_FAULTS", "{}") or "{}"),
         given=given,
-        assumed_model=assumed,
+        max_model_len=max_model_len,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=max_num_batched_tokens,
+        launch_factor=next(factor for first, factor in LAUNCH_FACTORS if version_tuple(version) >= first),
+        **memory,
+        **_scheduling(given, version, environment),
+        **_process(given, environment),
     )
+
+
+def _memory(
+    given: Mapping[str, Any], version: str, accelerator: Accelerator, model: Model, batched_tokens: int
+) -> dict[str, Any]:
+    """Bytes per weight and per KV element, ranks, and the KV blocks that follow."""
+    weight_bytes = _weight_bytes(given.get("quantization"))
+    kv_dtype = str(given.get("kv-cache-dtype", "auto"))
+    kv_bytes = 2.0 if kv_dtype in ("auto", "bfloat16", "float16") else 0.5 if "4" in kv_dtype else 1.0
+    ranks = int(given.get("tensor-parallel-size", 1))
+    utilization = float(given.get("gpu-memory-utilization", 0.92 if version_tuple(version) >= (0, 20) else 0.90))
+    block_size = int(given.get("block-size") or BLOCK_SIZE_DEFAULT)
+    activations = batched_tokens * model.hidden * 2 * HIDDEN_STATES_HELD + GRAPH_BYTES
+    room = accelerator.memory_bytes * utilization - model.parameters * weight_bytes / ranks - activations
+    per_token = 2 * model.layers * max(1, model.kv_heads // ranks) * model.head_dim * kv_bytes
+    blocks = given.get("num-gpu-blocks-override") or int(room / (per_token * block_size))
+    if blocks < 1:
+        raise StartError(
+            "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when "
+            "initializing the engine."
+        )
+    return {
+        "quantization": given.get("quantization"),
+        "weight_bytes": weight_bytes,
+        "kv_cache_dtype": kv_dtype,
+        "kv_bytes": kv_bytes,
+        "tensor_parallel_size": ranks,
+        "gpu_memory_utilization": utilization,
+        "block_size": block_size,
+        "num_gpu_blocks": int(blocks),
+    }
+
+
+def _scheduling(given: Mapping[str, Any], version: str, environment: Mapping[str, str]) -> dict[str, Any]:
+    """What the batcher does with its queue."""
+    speculation = _speculation(given.get("speculative-config"), environment)
+    async_scheduling = bool(given.get("async-scheduling", version_tuple(version) >= (0, 14)))
+    if speculation is not None and speculation.method in ("ngram", "suffix"):
+        async_scheduling = False  # vLLM switches it off too: the next draft needs the tokens on the host
+    return {
+        "chunked_prefill": bool(given.get("enable-chunked-prefill", True)),
+        "prefix_caching": bool(given.get("enable-prefix-caching", True)),
+        "long_prefill_token_threshold": int(given.get("long-prefill-token-threshold", 0)),
+        "speculation": speculation,
+        "enforce_eager": bool(given.get("enforce-eager", False)),
+        "async_scheduling": async_scheduling,
+        "stream_interval": max(1, int(given.get("stream-interval", 1))),
+        "max_num_queued_reqs": given.get("max-num-queued-reqs"),
+    }
+
+
+def _process(given: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
+    """Addresses, and how the simulator itself behaves."""
+    host = str(given.get("host") or "0.0.0.0")
+    if host == "0.0.0.0":  # pods of the development cluster share one machine: each has an address of its own
+        host = environment.get("DEVCLUSTER_POD_IP") or environment.get("POD_IP") or "127.0.0.1"
+    return {
+        "host": host,
+        "port": int(given.get("port", 8000)),
+        "control_port": int(environment.get("ENGINESIM_CONTROL_PORT", "9901")),
+        "api_keys": tuple(given.get("api-key") or filter(None, [environment.get("VLLM_API_KEY")])),
+        "request_id_headers": bool(given.get("enable-request-id-headers", False)),
+        "seed": int(environment.get("ENGINESIM_SEED", "0")),
+        "frontend_seconds": float(environment.get("ENGINESIM_FRONTEND_MS", "0")) / 1000,
+        "start_seconds": float(environment.get("ENGINESIM_START_S", "0")),
+        "drain_seconds": float(environment.get("ENGINESIM_DRAIN_S", "25")),
+        "warmup_requests": int(environment.get("ENGINESIM_WARMUP_REQUESTS", "0")),
+        "initial_faults": json.loads(environment.get("ENGINESIM_FAULTS", "{}") or "{}"),
+    }
 
 
 def _accelerator(name: str) -> Accelerator:
@@ -228,25 +260,3 @@ def _batch_limits(given: Mapping[str, Any], accelerator: Accelerator, max_model_
             f"ValueError: max_num_batched_tokens ({tokens}) must be greater than or equal to max_num_seqs ({seqs})."
         )
     return seqs, int(tokens)
-
-
-def _kv_blocks(
-    accelerator: Accelerator,
-    model: Model,
-    weight_bytes: float,
-    kv_bytes: float,
-    utilization: float,
-    tensor_parallel: int,
-    batched_tokens: int,
-    block_size: int,
-) -> int:
-    """What memory leaves for KV after weights, the largest step's activations (12 hidden states) and 2 GB of graphs."""
-    activations = batched_tokens * model.hidden * 2 * 12 + 2e9
-    room = accelerator.memory_bytes * utilization - model.parameters * weight_bytes / tensor_parallel - activations
-    per_token = 2 * model.layers * max(1, model.kv_heads // tensor_parallel) * model.head_dim * kv_bytes
-    if room < per_token * block_size:
-        raise StartError(
-            "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when "
-            "initializing the engine."
-        )
-    return int(room / (per_token * block_size))
