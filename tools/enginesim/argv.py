@@ -147,18 +147,17 @@ def _with_config_file(argv: list[str]) -> list[str]:
 
 
 def parse_argv(argv: list[str], version: str) -> dict[str, Any]:
-    """``["serve", MODEL, "--flag", ...]`` or ``["--model", MODEL, ...]`` -> given flags without dashes, and ``model``.
+    """Given flags without dashes, and ``model``.
 
-    Exits with status 2 and vLLM's wording on an unknown flag, as the engine would.
+    Takes what stands behind the program name in a manifest: ``serve MODEL ...`` (a leading ``vllm`` is dropped),
+    ``MODEL ...`` (an image whose entrypoint is ``vllm serve``), or ``--model MODEL ...`` (the older API server, with or
+    without its module name). Exits with status 2 and vLLM's wording on an unknown flag, as the engine would.
     """
-    old_entrypoint = not argv or argv[0] != "serve"
-    words = argv if old_entrypoint else argv[1:]
-    if old_entrypoint and words[:1] == [OLD_ENTRYPOINT]:
+    words = argv[1:] if argv[:1] == ["vllm"] else argv
+    old_entrypoint = words[:1] == [OLD_ENTRYPOINT] or not words or words[0].startswith("-")
+    if words[:1] in (["serve"], [OLD_ENTRYPOINT]):
         words = words[1:]
-    if old_entrypoint and words and not words[0].startswith("-"):
-        words, old_entrypoint = words, False
-    parser = make_parser(version, old_entrypoint)
-    given = vars(parser.parse_args(_with_config_file(normalise(words))))
+    given = vars(make_parser(version, old_entrypoint).parse_args(_with_config_file(normalise(words))))
     tag = given.pop("model_tag", None)
     values = {name.replace("_", "-"): value for name, value in given.items()}
     if tag is not None:

@@ -1,4 +1,4 @@
-"""The read-only documents of an engine: model cards, resolved configuration, the metrics page. Used by ``service.py``."""
+"""The read-only documents of an engine: model cards, resolved configuration, metrics. Used by ``service.py``."""
 
 import time
 from typing import Any

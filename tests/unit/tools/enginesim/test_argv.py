@@ -42,8 +42,18 @@ def test_dotted_flags_merge_into_the_json_flag() -> None:
     assert given["speculative-config"] == '{"method": "ngram", "num_speculative_tokens": 4}'
 
 
-def test_the_old_entrypoint_takes_the_model_as_a_flag() -> None:
-    assert parse_argv(["--model", "a/b", "--port=81"], VERSION) == {"model": "a/b", "port": 81}
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["serve", "a/b", "--port=81"],
+        ["vllm", "serve", "a/b", "--port=81"],
+        ["a/b", "--port=81"],
+        ["--model", "a/b", "--port=81"],
+        ["vllm.entrypoints.openai.api_server", "--model=a/b", "--port", "81"],
+    ],
+)
+def test_entrypoints_of_the_images(argv: list[str]) -> None:
+    assert parse_argv(argv, VERSION) == {"model": "a/b", "port": 81}
 
 
 def test_a_stray_string_is_swallowed_as_the_model() -> None:
