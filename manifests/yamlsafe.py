@@ -94,7 +94,7 @@ def load_all(text: str) -> list[Loaded]:
     if len(text) > MAX_BYTES:
         raise YamlRefused("", f"larger than {MAX_BYTES // (1024 * 1024)} MiB", "split the file, or give only the objects that serve")
     try:
-        return list(_Builder(text).documents())
+        return list(_Builder(str(text)).documents())
     except yaml.YAMLError as error:
         raise _explain(text, error) from error
     except YamlRefused as refused:
@@ -244,7 +244,7 @@ class _Builder:
         if len(raw) > MAX_SCALAR:
             mark = event.start_mark
             raise YamlRefused(f"{mark.line + 1}:{mark.column + 1}", "a value of more than 1 MiB", "mount it from a volume instead")
-        plain = event.style is None and (event.tag is None or event.tag == "!")
+        plain = not event.style and (event.tag is None or event.tag == "!")
         tag = event.tag
         if plain and event.implicit[0]:
             typed = resolve_plain(raw)

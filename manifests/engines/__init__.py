@@ -1,0 +1,1 @@
+"""What is particular to engines: flag grammars, environment twins, config files, metrics, witnesses."""

@@ -1,0 +1,102 @@
+"""What an image name says: the engine inside, its version, and the command line it starts with.
+
+Called when a container names no command, and to learn the engine's version from a tag. A tag of another product (llm-d, Ray,
+LMCache) says nothing about the engine's version: None.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from manifests.versions import version_key
+
+_VERSION = re.compile(r"^v?(\d+\.\d+(?:\.\d+)?(?:\.?(?:post|dev|rc|a|b)\d+)?)(?=$|[-+_.])")
+_MOVING = re.compile(r"^(?:latest|nightly|main|master|dev|edge|stable|head|rolling|canary)(?:$|[-_.])", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFacts:
+    """Engine family as ``engine.name`` of CONTRACTS, its version, the image's own command line, and whether the tag moves."""
+
+    engine: str = "unknown"
+    version: str | None = None
+    entrypoint: tuple[str, ...] = ()
+    moving: bool = False
+    digest: str | None = None
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageName:
+    """Repository, tag and digest of an image reference."""
+
+    repository: str
+    tag: str | None
+    digest: str | None
+
+
+def split_image(image: str) -> ImageName:
+    """``registry:5000/a/b:tag@sha256:..`` in its parts."""
+    rest, _, digest = image.partition("@")
+    head, slash, last = rest.rpartition("/")
+    name, colon, tag = last.partition(":")
+    return ImageName(f"{head}{slash}{name}", tag if colon else None, digest or None)
+
+
+def image_facts(image: str | None) -> ImageFacts:
+    """Facts about an image reference; everything unknown where it says nothing."""
+    if not image:
+        return ImageFacts()
+    name = split_image(image)
+    repository = name.repository.lower()
+    last = repository.rsplit("/", 1)[-1]
+    tag_version = _tag_version(name.tag)
+    moving = name.digest is None and (name.tag is None or bool(_MOVING.match(name.tag)))
+    common = {"moving": moving, "digest": name.digest}
+    engine, version, entrypoint, kind = _by_name(repository, last, tag_version)
+    return ImageFacts(engine, version, entrypoint, kind=kind, **common)  # type: ignore[arg-type]
+
+
+def _tag_version(tag: str | None) -> str | None:
+    match = _VERSION.match(tag) if tag else None
+    return match[1] if match and version_key(match[1]) else None
+
+
+def _by_name(repository: str, last: str, version: str | None) -> tuple[str, str | None, tuple[str, ...], str]:
+    if re.search(r"inference-sim|llm-d-sim|vllm-mock|mock-", repository):
+        return "unknown", None, (), "simulator"
+    if re.search(r"lmstack-router|vllm-router|sglang-router|routing-sidecar|pd-routing|(?:^|/)epp(?:$|-)|endpoint-picker|llm-d-router", repository):
+        return "unknown", None, (), "router"
+    if "ai-dynamo/" in repository or re.search(r"(?:vllm|sglang|tensorrtllm|trtllm)-runtime$", last):
+        backend = "vllm" if "vllm" in last else "sglang" if "sglang" in last else "trtllm" if "t" in last and "llm" in last else ""
+        return (f"dynamo-{backend}" if backend else "unknown"), version, (), "dynamo"
+    if "huggingfaceserver" in last:
+        return "huggingfaceserver", version, ("python3", "-m", "huggingfaceserver"), ""
+    inside = re.search(r"text-generation-inference-cu\d+\.(\d+)-(\d+)", last)
+    if "text-generation-inference" in repository:
+        return "tgi", f"{inside[1]}.{inside[2]}" if inside else version, ("text-generation-launcher",), ""
+    if re.search(r"llama[.-]?cpp", repository):
+        return "llamacpp", None, ("llama-server",), ""
+    if "tritonserver" in last:
+        return ("triton-trtllm" if "trtllm" in last else "triton-vllm" if "vllm" in last else "triton-trtllm"), version, (), "triton"
+    if "tensorrt-llm" in repository or "tensorrt_llm" in repository or "trtllm" in last:
+        return "trtllm", version, (), ""
+    if "sglang" in repository:
+        return "sglang", version, (), ""
+    return _vllm(repository, last, version)
+
+
+def _vllm(repository: str, last: str, version: str | None) -> tuple[str, str | None, tuple[str, ...], str]:
+    named = re.search(r"vllm[-_]?v?(\d+\.\d+\.\d+)", last)
+    if named:
+        return "vllm", named[1], (), ""
+    if re.search(r"llm-d|lmcache|lmstack|ray(?:-|project|$)|kserve|aibrix/runtime", repository):
+        entry: tuple[str, ...] = ("vllm", "serve") if re.search(r"lmcache/vllm-openai|llm-d-cuda", repository) else ()
+        return ("vllm" if re.search(r"vllm|llm-d-cuda|llm-d-(?:xpu|cpu|tpu|rocm|hpu)", repository) else "unknown"), None, entry, ""
+    if "vllm" in last:
+        api_server = ("python3", "-m", "vllm.entrypoints.openai.api_server")
+        key = version_key(version)
+        recent = key is not None and key >= ((0, 12), 0, 0)
+        return "vllm", version, ("vllm", "serve") if recent else api_server, ""
+    return "unknown", None, (), ""

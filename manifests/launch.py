@@ -1,0 +1,323 @@
+"""The command line that the engine really gets: image entrypoint, command, args, ``$(VAR)``, shells, scripts, wrappers.
+
+Called by :mod:`manifests.resolve` for each container. Evaluates only what reading decides (see :mod:`manifests.shell`).
+Knows the ways in which engines are started, not their flags.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from manifests.images import ImageFacts
+from manifests.shell import Command, Token, read_script
+from manifests.yamlsafe import line_of
+
+_SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh"})
+_WRAPPERS = frozenset(
+    {"env", "nohup", "time", "timeout", "sudo", "numactl", "stdbuf", "tini", "dumb-init", "nice", "ionice", "taskset", "mpirun", "mpiexec"}
+    | {"trtllm-llmapi-launch", "uv", "uvx", "catchsegv", "opentelemetry-instrument", "nsys", "setsid", "chrt", "gosu", "su-exec", "ray", "srun"}
+    | {"tini-static", "nvidia_entrypoint.sh", "entrypoint.sh", "ddtrace-run", "exec", "command", "torchrun", "accelerate", "docker-entrypoint.sh"}
+)
+_K8S = re.compile(r"\$(?:\$|\(([^()\s]*)\))")
+_PYTHON = re.compile(r"^(?:python|pypy)\d*(?:\.\d+)?$")
+
+
+@dataclass(frozen=True, slots=True)
+class Arg:
+    """One argument: text, whether the process gets exactly that, line in the file, where it was written."""
+
+    text: str
+    known: bool = True
+    line: int | None = None
+    origin: str = "args"
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """An engine start: ``engine`` as ``engine.name``, ``catalog`` whose flags count, ``args`` after the launcher, ``kind``
+    (server, router, frontend, render, ray)."""
+
+    engine: str
+    catalog: str
+    args: tuple[Arg, ...]
+    kind: str = "server"
+    style: str = "argparse"
+
+
+@dataclass(slots=True)
+class CommandLine:
+    """The reading of a container: the engine's argv, its launch (None: no engine was found), environment, files, findings."""
+
+    argv: tuple[Arg, ...] = ()
+    launch: Launch | None = None
+    env: dict[str, Token] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+    findings: list[tuple[str, str]] = field(default_factory=list)
+    unresolved: list[tuple[str, str]] = field(default_factory=list)
+    certain: bool = True
+    from_script: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a container can see: environment, files mounted from ConfigMaps of the input, whether more variables may exist."""
+
+    env: Mapping[str, Token]
+    files: Mapping[str, str]
+    open_env: bool = False
+
+
+def kubernetes_expand(text: str, env: Mapping[str, Token]) -> tuple[str, bool]:
+    """``$(VAR)`` by the variables of the container; ``$$`` is ``$``; an unknown variable stays as it is written."""
+    known = True
+
+    def replace(match: re.Match[str]) -> str:
+        nonlocal known
+        if match[1] is None:
+            return "$"
+        value = env.get(match[1])
+        if value is None:
+            return match[0]
+        known = known and value.known
+        return value.text if value.known else match[0]
+
+    return _K8S.sub(replace, text), known
+
+
+def read_command_line(command: list[object], args: list[object], image: ImageFacts, context: Context) -> CommandLine:
+    """The command line of a container (``command`` and ``args`` as in the pod, image entrypoint where there is no command)."""
+    base = [Arg(part, True, None, "image") for part in image.entrypoint] if not command else []
+    parts = base + _arguments(command, "command", context) + _arguments(args, "args", context)
+    out = CommandLine(env=dict(context.env))
+    if not parts:
+        return out
+    _follow(parts, context, out, 0)
+    if not out.argv:
+        out.argv = tuple(parts)
+    return out
+
+
+def _arguments(values: list[object], origin: str, context: Context) -> list[Arg]:
+    out = []
+    for value in values:
+        text, known = kubernetes_expand(str(value), context.env)
+        out.append(Arg(text, known, line_of(value), str(getattr(value, "origin", origin))))
+    return out
+
+
+def _follow(parts: list[Arg], context: Context, out: CommandLine, depth: int) -> None:
+    """Follows a command through shells and wrappers until an engine is found; keeps the last one that certainly runs."""
+    launch = find_launch(parts)
+    if launch is not None:
+        _keep(parts, launch, out, True)
+        return
+    script = _script_of(parts, context, out)
+    if script is None or depth > 6:
+        return
+    text, arguments, line, origin = script
+    env = {**context.env, **out.env}
+    tokens = tuple(Token(a.text, a.known, a.line or 1) for a in arguments)
+    lookup = {**context.files, **out.files}
+    result = read_script(text, env, tokens, lookup.get, context.open_env)
+    out.files.update(result.files)
+    out.from_script = True
+    _report(result.problems, result.commands, line, out)
+    for command in result.commands:
+        words = [Arg(w.text, w.known, (line + w.line - 1) if line else None, origin) for w in command.words]
+        words = [_with_argument_line(word, arguments) for word in words]
+        inner = find_launch(words)
+        if inner is not None:
+            _keep(words, inner, out, command.certain)
+            out.env.update(command.env)
+        else:
+            before = out.env
+            out.env = {**out.env, **command.env}
+            found = out.launch
+            _follow(words, Context({**context.env, **command.env}, lookup, context.open_env), out, depth + 1)
+            if out.launch is found:
+                out.env = before
+
+
+def _with_argument_line(word: Arg, arguments: list[Arg]) -> Arg:
+    """A word that came through ``"$@"`` keeps the line of the argument it was."""
+    for argument in arguments:
+        if argument.text == word.text and argument.line is not None:
+            return argument
+    return word
+
+
+def _keep(parts: list[Arg], launch: Launch, out: CommandLine, certain: bool) -> None:
+    rank = {"server": 2, "frontend": 2, "router": 2, "render": 1, "ray": 0}
+    if out.launch is not None:
+        if rank[launch.kind] < rank[out.launch.kind]:
+            return
+        if rank[launch.kind] == rank[out.launch.kind] == 2 and certain and out.certain:
+            out.findings.append(("several-engines", "the script starts more than one engine; the last one is shown"))
+        if not certain and out.certain:
+            return
+    if not certain:
+        out.unresolved.append(("command", "the engine is started inside a condition that only the running container can decide"))
+    out.launch, out.argv, out.certain = launch, tuple(parts), certain
+
+
+def _report(problems: list[tuple[str, int, str]], commands: list[Command], line: int | None, out: CommandLine) -> None:
+    orphan = next((c for c in commands if c.words and re.match(r"^--?[A-Za-z]", c.words[0].text)), None)
+    for code, at, text in problems:
+        if code != "lost-continuation":
+            out.findings.append((code, f"line {at + (line or 1) - 1}: {text}"))
+    lost = [at for code, at, _ in problems if code == "lost-continuation"]
+    if orphan is not None:
+        where = (line or 1) + orphan.line - 1
+        words = " ".join(word.text for word in orphan.words)
+        reason = "a blank follows the backslash above" if lost else "the line above does not end in a backslash, or a comment ends the command"
+        out.findings.append(("lost-continuation", f"line {where}: `{words}` is run as a command of its own and never reaches the engine ({reason})"))
+
+
+def _script_of(parts: list[Arg], context: Context, out: CommandLine) -> tuple[str, list[Arg], int | None, str] | None:
+    """The script that a command runs (text, ``$0 $1..``, first line, origin); None when it runs none that can be read."""
+    files = {**context.files, **out.files}
+    if parts and parts[0].text in files:
+        return files[parts[0].text], parts, None, "configmap"
+    parts = parts[_unwrap_index(parts) :]
+    if not parts:
+        return None
+    name = parts[0].text.rsplit("/", 1)[-1].strip()
+    if name not in _SHELLS:
+        return (files[parts[0].text], parts, None, "configmap") if parts[0].text in files else None
+    at = 1
+    inline = False
+    while at < len(parts) and re.match(r"^[-+][A-Za-z-]", parts[at].text):
+        letters = parts[at].text
+        if letters == "--":
+            at += 1
+            break
+        inline = inline or (not letters.startswith("--") and "c" in letters[1:])
+        at += 2 if letters.endswith("o") and not letters.startswith("--") else 1
+    if at >= len(parts):
+        return None
+    if inline:
+        return parts[at].text, parts[at + 1 :] or [Arg(name)], parts[at].line, parts[at].origin
+    path = parts[at].text
+    return (files[path], parts[at:], None, "configmap") if path in files else None
+
+
+def _unwrap_index(parts: list[Arg]) -> int:
+    """Index of the command behind ``env A=b``, ``tini --``, ``timeout 5``, ...; 0 when there is no wrapper."""
+    index = 0
+    for _ in range(4):
+        if index >= len(parts) or parts[index].text.rsplit("/", 1)[-1] not in _WRAPPERS:
+            break
+        index += 1
+        while index < len(parts) and (parts[index].text.startswith("-") or "=" in parts[index].text or re.fullmatch(r"[\d.]+[smh]?", parts[index].text)):
+            index += 1
+    return index
+
+
+def find_launch(parts: list[Arg]) -> Launch | None:
+    """The engine that an argv starts, looking behind wrappers; None for anything that is no engine."""
+    if not parts:
+        return None
+    direct = _launch_at(parts, 0)
+    if direct is not None or parts[0].text.rsplit("/", 1)[-1] not in _WRAPPERS:
+        return direct
+    for index in range(1, min(len(parts), 64)):
+        found = _launch_at(parts, index)
+        if found is not None and found.kind != "ray":
+            return found
+    return direct
+
+
+def _launch_at(parts: list[Arg], index: int) -> Launch | None:
+    name = parts[index].text.rsplit("/", 1)[-1].strip()
+    rest = tuple(parts[index + 1 :])
+    first = rest[0].text if rest else ""
+    if name == "vllm":
+        return _vllm_command(first, rest)
+    if _PYTHON.match(name):
+        return _python(rest)
+    if name == "sglang" and first == "serve":
+        return Launch("sglang", "sglang", rest[1:])
+    if name in ("sglang-router", "sgl-router", "smg", "amg") or (name == "sglang_router"):
+        return Launch("sglang", "", rest, "router", "generic")
+    if name == "vllm-router":
+        return Launch("vllm", "", rest, "router", "generic")
+    if name == "trtllm-serve":
+        if first == "disaggregated":
+            return Launch("trtllm", "", rest[1:], "router", "generic")
+        return Launch("trtllm", "trtllm", rest[1:] if first == "serve" else rest, style="click")
+    if name == "text-generation-launcher":
+        return Launch("tgi", "tgi", rest, style="clap")
+    if name in ("llama-server", "llama.cpp-server"):
+        return Launch("llamacpp", "llamacpp", rest, style="llamacpp")
+    if name == "tritonserver":
+        return Launch("triton-trtllm", "", rest, style="generic")
+    if name.endswith(".py") and "/" in parts[index].text:
+        return _python(tuple(parts[index:]))
+    if name == "ray" and first == "start":
+        return Launch("unknown", "", rest[1:], "ray", "generic")
+    return None
+
+
+def _vllm_command(first: str, rest: tuple[Arg, ...]) -> Launch | None:
+    if first == "serve":
+        return Launch("vllm", "vllm", rest[1:])
+    if first == "launch":
+        return Launch("vllm", "vllm", rest[2:], "render")
+    if first in ("bench", "chat", "complete", "collect-env", "run-batch", "--version", "-v", "--help"):
+        return None
+    return None
+
+
+_MODULES: dict[str, tuple[str, str, str]] = {
+    "vllm.entrypoints.openai.api_server": ("vllm", "vllm", "server"),
+    "vllm.entrypoints.api_server": ("vllm", "vllm", "server"),
+    "vllm.entrypoints.grpc_server": ("vllm", "vllm", "server"),
+    "sglang.launch_server": ("sglang", "sglang", "server"),
+    "sglang_router.launch_router": ("sglang", "", "router"),
+    "sglang_router.launch_server": ("sglang", "sglang", "server"),
+    "sglang.srt.disaggregation.mini_lb": ("sglang", "", "router"),
+    "sglang.srt.disaggregation.launch_lb": ("sglang", "", "router"),
+    "dynamo.vllm": ("dynamo-vllm", "dynamo-vllm", "server"),
+    "dynamo.sglang": ("dynamo-sglang", "dynamo-sglang", "server"),
+    "dynamo.trtllm": ("dynamo-trtllm", "dynamo-trtllm", "server"),
+    "dynamo.frontend": ("dynamo", "dynamo-frontend", "frontend"),
+    "dynamo.router": ("dynamo", "dynamo-router", "router"),
+    "huggingfaceserver": ("huggingfaceserver", "vllm", "server"),
+    "llama_cpp.server": ("llamacpp", "", "server"),
+    "tensorrt_llm.commands.serve": ("trtllm", "trtllm", "server"),
+}
+
+
+def _python(rest: tuple[Arg, ...]) -> Launch | None:
+    index = 0
+    while index < len(rest) and rest[index].text.startswith("-") and rest[index].text != "-m":
+        index += 2 if rest[index].text in ("-X", "-W") else 1
+    if index >= len(rest):
+        return None
+    if rest[index].text == "-m" and index + 1 < len(rest):
+        module, after = rest[index + 1].text, rest[index + 2 :]
+        if module in ("vllm", "vllm.entrypoints.cli.main"):
+            return _vllm_command(after[0].text if after else "", after)
+        if module in ("sglang.cli.main", "sglang") and after and after[0].text == "serve":
+            return Launch("sglang", "sglang", after[1:])
+        found = _MODULES.get(module)
+        if found is None:
+            return None
+        return Launch(found[0], found[1], after, found[2], "click" if found[0] == "trtllm" else "argparse" if found[1] else "generic")
+    path, after = rest[index].text, rest[index + 1 :]
+    return _python_file(path, after)
+
+
+def _python_file(path: str, after: tuple[Arg, ...]) -> Launch | None:
+    if re.search(r"vllm/entrypoints/(?:openai/)?api_server\.py$", path):
+        return Launch("vllm", "vllm", after)
+    if re.search(r"sglang/launch_server\.py$", path):
+        return Launch("sglang", "sglang", after)
+    if path.endswith("launch_triton_server.py"):
+        return Launch("triton-trtllm", "", after, style="generic")
+    if path.endswith("server.py") and any("triton" in argument.text for argument in after):
+        role = after[0].text if after and not after[0].text.startswith("-") else ""
+        return Launch("triton-trtllm", "", after[1:] if role else after, "ray" if role == "worker" else "server", "generic")
+    return None
