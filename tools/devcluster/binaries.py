@@ -125,9 +125,8 @@ def compile_packages(go: str, target: Path, progress: Step) -> None:
     settings = {"gitVersion": f"v{version()}", "gitMajor": major, "gitMinor": minor}
     flags = " ".join(["-s -w", *(f"-X k8s.io/component-base/version.{k}={v}" for k, v in settings.items())])
     command = [go, "build", "-v", "-ldflags", flags, "-o", f"{target}/", *PACKAGES.values()]
-    environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly"}
     process = subprocess.Popen(
-        command, cwd=CONTROL_PLANE_MODULE, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        command, cwd=CONTROL_PLANE_MODULE, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
     assert process.stdout is not None  # a pipe was asked for
     tail: list[str] = []

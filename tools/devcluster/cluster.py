@@ -56,8 +56,8 @@ class Cluster:
         """
         found = binaries.ensure()
         with self._locked():
-            self._prepare()
             chosen = self._choose_settings()
+            self._copy_files()
             commands = components.make_commands(found, self.state, chosen)
             with step("Starting the control plane"):
                 self._start("etcd", commands, lambda: True)
@@ -79,7 +79,7 @@ class Cluster:
                 self._pid_file(name).unlink(missing_ok=True)
                 if name == "node":
                     self._kill_containers()
-            if not keep_state and self.state.root.exists():
+            if not keep_state and self.state.settings.exists():  # never a folder that is no cluster's
                 shutil.rmtree(self.state.root)
         self.state.lock.unlink(missing_ok=True)
 
@@ -124,14 +124,16 @@ class Cluster:
             "WEIGHLOCK_DEVCLUSTER_SERVER": self.server,
         }
 
-    def _prepare(self) -> None:
-        self.state.root.mkdir(parents=True, exist_ok=True)
+    def _copy_files(self) -> None:
         for source, target in ((self.nodes, self.state.nodes), (self.images, self.state.images)):
             if source:
                 shutil.copyfile(source, target)
 
     def _choose_settings(self) -> settings.Settings:
+        self.state.root.mkdir(parents=True, exist_ok=True)
         known = settings.Settings.load(self.state.settings)
+        if known is None and any(self.state.root.iterdir()):
+            raise ClusterError(f"{self.state.root} holds something else; give --state an empty or a new folder")
         if known and Identity.load(self._pid_file("kube-apiserver")):
             chosen = known
         else:

@@ -62,6 +62,8 @@ class PodWorker:
         self.volumes.pod = self.pod
         if pod["metadata"].get("deletionTimestamp"):
             self.deleting.set()
+        if pod["spec"].get("readinessGates"):
+            self.changed()
 
     def changed(self) -> None:
         self._dirty.set()
@@ -104,7 +106,7 @@ class PodWorker:
 
     async def _live(self) -> None:
         """Volumes, init containers one by one, containers together; then sidecars end."""
-        if is_finished(self.pod):
+        if is_finished(self.pod) or self.deleting.is_set():
             return
         self.changed()
         await self._prepare_volumes()
@@ -184,8 +186,8 @@ class PodWorker:
                 self._dirty.set()
 
     async def _write_status(self) -> None:
-        if is_finished(self.pod) and not self.runners:
-            return
+        if not self.runners and (is_finished(self.pod) or self.deleting.is_set()):
+            return  # nothing ran here, and a pod that finalizers hold must not be written again and again
         status = make_status(self.pod, self.inits, self.mains, self.address, now_text())
         if status == self._written:
             return
