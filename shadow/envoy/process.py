@@ -20,12 +20,21 @@ def envoy_binary() -> str:
 
 
 def envoy_command(
-    config: Path, *, node: str, rollout: str, pod_ip: str, admin_socket: Path | None = None, log_level: str = "warning"
+    config: Path,
+    *,
+    node: str,
+    rollout: str,
+    pod_ip: str,
+    admin_socket: Path | str | None = None,
+    log_level: str = "warning",
 ) -> list[str]:
-    """Command of one gate's Envoy: its own name, address and admin socket on top of the shared bootstrap."""
+    """Command of one gate's Envoy: its own name, address and admin socket on top of the shared bootstrap.
+
+    admin_socket: a path, or an abstract name that begins with `@`.
+    """
     own: dict[str, object] = {"node": {"id": node, "cluster": rollout, "metadata": {"pod_ip": pod_ip}}}
     if admin_socket is not None:
         own["admin"] = {"address": {"pipe": {"path": str(admin_socket)}}}
     command = [envoy_binary(), "--config-path", str(config), "--config-yaml", json.dumps(own)]
     command += ["--concurrency", "1", "--log-level", log_level, "--disable-hot-restart"]
-    return [*command, "--drain-time-s", "5", "--parent-shutdown-time-s", "10"]
+    return [*command, "--drain-time-s", "5", "--drain-strategy", "immediate", "--parent-shutdown-time-s", "10"]

@@ -86,7 +86,7 @@ class XdsServer:
         """Listen on the running event loop; RuntimeError where the address is taken."""
         self._loop = asyncio.get_running_loop()
         server = grpc.aio.server(options=_OPTIONS)
-        ads_pb2_grpc.add_AggregatedDiscoveryServiceServicer_to_server(_Service(self), server)  # type: ignore[no-untyped-call]
+        ads_pb2_grpc.add_AggregatedDiscoveryServiceServicer_to_server(_Service(self), server)
         credentials = self._credentials()
         if credentials is None:
             self.port = server.add_insecure_port(self._bind)

@@ -1,5 +1,7 @@
-"""Request records on disk: JSON lines in one file an hour, dropped by age and size. They are for people and for `judge`;
-the judge's evidence is in the blocks."""
+"""Request records on disk: JSON lines in one file an hour, dropped by age and size.
+
+They are for people and for `judge`; the evidence of the attempt is in the blocks.
+"""
 
 import contextlib
 from collections.abc import Iterator

@@ -54,7 +54,7 @@ class RecorderServer:
         socket = config.bind_socket()
         self.port = int(socket.getsockname()[1])
         self._grpc = grpc.aio.server(options=_OPTIONS)
-        als_pb2_grpc.add_AccessLogServiceServicer_to_server(self.logs, self._grpc)  # type: ignore[no-untyped-call]
+        als_pb2_grpc.add_AccessLogServiceServicer_to_server(self.logs, self._grpc)
         credentials = _credentials(self._options.tls)
         bind = self._options.als_bind
         if credentials is None:
