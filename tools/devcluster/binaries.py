@@ -109,6 +109,7 @@ def build(folder: Path) -> None:
         for name, built in BUILT_NAMES.items():
             (scratch / built).rename(scratch / name)
         write_stamp(scratch)
+        scratch.chmod(0o755)
         replaced = scratch.with_suffix(".old")
         if folder.exists():
             folder.rename(replaced)

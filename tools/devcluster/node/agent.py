@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import shutil
 from pathlib import Path
 
 import structlog
@@ -110,12 +111,20 @@ class Agent:
     def _replace(self, pods: list[Object]) -> None:
         if not self._listed:
             self.addresses.reserve([pod["status"]["podIP"] for pod in pods if pod["status"].get("podIP")])
+            self._remove_strangers({pod["metadata"]["uid"][:8] for pod in pods})
             self._listed = True
         present = {pod["metadata"]["uid"] for pod in pods}
         for uid in set(self.workers) - present:
             self._forget(uid)
         for pod in pods:
             self._change("MODIFIED", pod)
+
+    def _remove_strangers(self, present: set[str]) -> None:
+        """Folders of pods that went away while no node process ran."""
+        if self.node.state.files.exists():
+            for folder in self.node.state.files.iterdir():
+                if folder.name not in present:
+                    shutil.rmtree(folder)
 
     def _change(self, event: str, pod: Object) -> None:
         uid = pod["metadata"]["uid"]

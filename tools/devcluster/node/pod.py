@@ -200,7 +200,8 @@ class PodWorker:
                 log.warning("status refused", pod=self.pod["metadata"]["name"], error=str(error))
 
     async def _remove(self) -> None:
-        """The last status, then the pod's deletion, then its files; its logs stay for a while."""
+        """The pod's files, then the last status and the object; its logs stay for a while."""
+        self.volumes.remove()
         while True:
             try:
                 await self._write_status()
@@ -215,7 +216,6 @@ class PodWorker:
             except TRANSPORT_ERRORS as error:
                 log.warning("pod not deleted", pod=self.pod["metadata"]["name"], error=repr(error))
             await asyncio.sleep(RETRY_SECONDS)
-        self.volumes.remove()
 
     def _report_failure(self, life: asyncio.Task[None]) -> None:
         if not life.cancelled() and life.exception():
