@@ -7,10 +7,11 @@ Knows pydantic models of `crds`, no data.
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from enum import StrEnum
-from typing import Any
+from typing import Any, get_args
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from crds.v1alpha1.common import parse_duration_seconds, parse_number, parse_ratio
 from crds.v1alpha1.policy import LATENCY_METRICS, Evidence, Gate, GateMode, Metric, Preset, RolloutPolicySpec
@@ -112,8 +113,23 @@ def contract_from_mapping(spec: Mapping[str, Any]) -> Contract:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         path = ".".join(str(part) for part in first["loc"]) or "spec"
-        raise ContractError(path, str(first["msg"]), "correct this field of the policy") from error
+        remedy = "correct this field of the policy"
+        if first["type"] == "extra_forbidden":
+            near = get_close_matches(str(first["loc"][-1]), sorted(_field_names(RolloutPolicySpec)), 1, 0.4)
+            remedy = f"did you mean {near[0]}?" if near else "remove it"
+        raise ContractError(path, str(first["msg"]).removeprefix("Value error, "), remedy) from error
     return make_contract(model)
+
+
+def _field_names(model: type[BaseModel]) -> set[str]:
+    """Names, as written in YAML, of all fields of a model and of the models inside it."""
+    names: set[str] = set()
+    for field, info in model.model_fields.items():
+        names.add(info.alias or field)
+        for part in (info.annotation, *get_args(info.annotation)):
+            if isinstance(part, type) and issubclass(part, BaseModel):
+                names |= _field_names(part)
+    return names
 
 
 def make_contract(spec: RolloutPolicySpec) -> Contract:

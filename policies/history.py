@@ -8,6 +8,7 @@ variance per request. Pure.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -96,7 +97,13 @@ def stable_cells(block: Block) -> Iterable[Cell]:
     return (cell for cell in judged(block) if cell.variant == STABLE)
 
 
-def prepare(contract: Contract, history_blocks: Sequence[Block], baseline: bool = True) -> JudgeSetup:
+def prepare(
+    contract: Contract,
+    history_blocks: Sequence[Block],
+    baseline: bool = True,
+    expected: Iterable[Stratum] = (),
+    share: float = 0.5,
+) -> JudgeSetup:
     """The frozen setup of an attempt.
 
     history_blocks: closed blocks of stable from before the attempt (may be empty: margin gates then calibrate in the
@@ -105,7 +112,7 @@ def prepare(contract: Contract, history_blocks: Sequence[Block], baseline: bool 
     history = History(contract, history_blocks)
     warnings = []
     checks = tuple(_settle(check, history) for check in (*contract.checks, SERVED))
-    names = _expected_strata(contract, history)
+    names = _expected_strata(contract, history, expected)
     strata = tuple(_stratum(history, checks, place, baseline) for place in names)
     floor = contract.phi_floor
     if history.span_s < 0.95 * contract.history_s or len(history.pods) < 2:
@@ -117,7 +124,7 @@ def prepare(contract: Contract, history_blocks: Sequence[Block], baseline: bool 
     kappa, kappa_ratio = _dependence(history, checks, strata)
     cancelled = sum(o.get("cancelled", 0) for o in history.outcomes.values())
     everything = sum(history.requests(place) for place in history.strata)
-    return JudgeSetup(
+    setup = JudgeSetup(
         contract=contract,
         checks=checks,
         strata=strata,
@@ -129,12 +136,25 @@ def prepare(contract: Contract, history_blocks: Sequence[Block], baseline: bool 
         cancel_share=cancelled / everything if everything else 0.0,
         warnings=tuple(warnings),
     )
+    return _with_merged(setup, history, share)
 
 
-def _expected_strata(contract: Contract, history: History) -> list[Stratum]:
+def _with_merged(setup: JudgeSetup, history: History, share: float) -> JudgeSetup:
+    """Thin strata of a tenant pass together with a neighbour where the policy allows it; said in the warnings."""
+    if setup.contract.thin_strata != "merge":
+        return setup
+    from policies.plan import merged_strata  # the planner reads the history and the setup
+
+    groups = merged_strata(setup, history, share)
+    words = [f"{g[0][0]}: buckets {', '.join(b for _, b in g)} are too thin and pass together" for g in groups]
+    return replace(setup, merged=groups, warnings=(*setup.warnings, *words))
+
+
+def _expected_strata(contract: Contract, history: History, expected: Iterable[Stratum]) -> list[Stratum]:
     """Strata that get their weight beforehand: those with traffic; without any history, those the policy names."""
-    if history.strata:
-        return history.strata
+    known = sorted({*history.strata, *expected})
+    if known:
+        return known
     tenants = [*contract.required, *([OTHER_TENANT] if contract.other == "pooled" else [])]
     return [(tenant, bucket) for tenant in tenants for bucket in contract.bucket_names]
 

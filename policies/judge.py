@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from policies import statefile
-from policies.blocks import LATENCIES, Block, Thresholds
+from policies.blocks import Block, Thresholds
 from policies.contract import SERVED, Check, CheckKind
 from policies.explain import make_verdict
 from policies.guards import Guard, guard_counts, guard_kinds, uneven_tenants
 from policies.history import ENOUGH, FEWEST, quantile_setup
-from policies.projection import Ints, Strata, Stratum, judged, project
+from policies.projection import Ints, Projected, Strata, Stratum, judged, merge_into, project
 from policies.records import CANDIDATE, STABLE
 from policies.sequential import (
     FAIL_FACTORS,
@@ -77,7 +77,7 @@ class Judge:
         size = (self.cap, self.contract.plan_blocks, max(setup.phi_floor, self.contract.phi_floor))
         self.guards = [Guard(kind, self.strata, *size) for kind in kinds]
         self.thresholds_version = 0
-        self._keys = self._make_keys()
+        self.keys = self._make_keys()
         self.fired: Fired | None = None
         self.passed_at_s: float | None = None
         self.last_seq = -1
@@ -98,10 +98,8 @@ class Judge:
         self.missing_in_step = 0
         self.seen_in_step = 0
         self.routed: dict[tuple[str, str], int] = {}
-        self.step_requests: dict[tuple[str, int], int] = {}
+        self.step_requests = {variant: np.zeros(self.strata.size) for variant in (STABLE, CANDIDATE)}
         self.last_data_s: dict[str, float] = {}
-        self.last_stratum_s: dict[int, float] = {}
-        self.unbucketed: dict[str, list[int]] = {}
 
     # --- making ---
 
@@ -186,9 +184,6 @@ class Judge:
             self.missing_in_step += block.seq - self.last_seq - 1
         self.last_seq = block.seq
         self.now_s = max(self.now_s, block.end_s)
-        self.first_s = block.start_s if self.first_s is None else self.first_s
-        if self.step_start_s is None:
-            self.step_start_s = block.start_s
         for reason, count in block.dropped.items():
             self.dropped[reason] = self.dropped.get(reason, 0) + count
         if block.late:
@@ -197,31 +192,46 @@ class Judge:
             self.missing_in_step += 1
             return True
         self._register(block)
-        is_of_step = block.start_s >= self.step_start_s - 1e-6
-        counts = project(block, self.strata, self.checks, self._keys, self.contract.attempted)
-        for track, numbers in zip(self.tracks, counts, strict=True):
-            track.step(numbers, self.groups, is_of_step)
-            track.latch(self.contract.alpha_promote)
+        taken = project(block, self.strata, self.checks, self.keys, self.contract.attempted)
         kinds = tuple(guard.kind for guard in self.guards)
-        medians = {i: s.medians for i, s in enumerate(self.setups)}
-        for guard, numbers in zip(self.guards, guard_counts(block, self.strata, kinds, medians), strict=True):
-            guard.step(numbers, self.groups)
+        medians = {i: setup.medians for i, setup in enumerate(self.setups)}
+        taken.guards = guard_counts(block, self.strata, kinds, medians)
+        self.take(taken)
+        return True
+
+    def take(self, block: Projected) -> None:
+        """The evidence of one block whose strata are known; `feed` and the file reader end here."""
+        if self.step_start_s is None:
+            self.step_start_s = block.start_s
+        self.first_s = block.start_s if self.first_s is None else self.first_s
+        self.now_s, self.last_seq = max(self.now_s, block.end_s), block.seq
+        is_of_step = block.start_s >= self.step_start_s - 1e-6
+        for track, counts in zip(self.tracks, block.counts, strict=True):
+            track.step(counts, self.groups, is_of_step)
+            track.latch(self.contract.alpha_promote)
+        for guard, counts in zip(self.guards, block.guards, strict=True):
+            guard.step(counts, self.groups)
         self._observe(block, is_of_step)
         self._calibrate()
         self._fire(block.end_s)
         if self.passed_at_s is None and self.fired is None and self.passes(block.end_s):
             self.passed_at_s = block.end_s
-        return True
 
     def _register(self, block: Block) -> None:
         """Number strata and revisions that appear for the first time."""
-        s = self.strata
-        before = (s.size, len(s.tenants), len(s.buckets))
-        for cell in judged(block):
-            s.index((cell.tenant, cell.bucket))
+        cells = list(judged(block))
+        for cell in cells:
             seen = self.revisions[cell.variant]
             if cell.revision and cell.revision not in seen:
                 seen.append(cell.revision)
+        self.register((cell.tenant, cell.bucket) for cell in cells)
+
+    def register(self, names: Iterable[Stratum]) -> None:
+        """Make room for strata that are not known yet."""
+        s = self.strata
+        before = (s.size, len(s.tenants), len(s.buckets))
+        for name in names:
+            s.index(name)
         if s.size == before[0]:
             return
         for tenant, bucket in s.names[before[0] :]:
@@ -236,7 +246,9 @@ class Judge:
             track.grow(before, self._nulls(number))
         for guard in self.guards:
             guard.grow(before, self.strata.size)
-        self._keys = self._make_keys()
+        for variant, seen in self.step_requests.items():
+            self.step_requests[variant] = np.concatenate([seen, np.zeros(self.strata.size - len(seen))])
+        self.keys = self._make_keys()
 
     def _newcomer(self, check: Check) -> CheckSetup:
         """Limits hold for a stratum at once; a margin has to wait for stable's threshold in the stratum."""
@@ -249,39 +261,27 @@ class Judge:
             return CheckSetup(known[0].stable_us, known[0].candidate_us, nulls[len(nulls) // 2])
         return CheckSetup(-1, -1, None)
 
-    def _observe(self, block: Block, is_of_step: bool) -> None:
+    def _observe(self, block: Projected, is_of_step: bool) -> None:
         """Sketches, freshness and shares, for the rows and the holds."""
-        present = set()
-        for cell in judged(block):
-            place = self.strata.get((cell.tenant, cell.bucket))
-            assert place is not None
-            finished = sum(cell.outcomes.values())
-            for metric, counts in cell.metrics.items():
-                if metric in LATENCIES:
-                    key = (cell.variant, place, metric)
-                    _merge_into(self.sketches.setdefault(key, {}), counts.bins)
-                    if counts.unknown:
-                        self.unknown[key] = self.unknown.get(key, 0) + counts.unknown
-                    if is_of_step:
-                        _merge_into(self.step_sketches.setdefault(key, {}), counts.bins)
-            if not is_of_step:
-                continue
-            if finished:
-                present.add(cell.variant)
-                self.last_data_s[cell.variant] = block.end_s
-                self.step_requests[cell.variant, place] = self.step_requests.get((cell.variant, place), 0) + finished
-                if cell.variant == CANDIDATE:
-                    self.last_stratum_s[place] = block.end_s
-                tally = self.unbucketed.setdefault(cell.tenant, [0, 0])
-                tally[0] += finished
-                tally[1] += finished if not cell.bucket else 0
-            if cell.routed:
-                where = (cell.variant, cell.tenant)
-                self.routed[where] = self.routed.get(where, 0) + cell.routed
-        if is_of_step:
-            self.seen_in_step += 1
-            if CANDIDATE in present and (STABLE in present or not self.needs_stable):
-                self.blocks_in_step += 1
+        for key, bins in block.bins.items():
+            merge_into(self.sketches.setdefault(key, {}), bins)
+            if is_of_step:
+                merge_into(self.step_sketches.setdefault(key, {}), bins)
+        for key, count in block.unknown.items():
+            self.unknown[key] = self.unknown.get(key, 0) + count
+        if not is_of_step:
+            return
+        self.seen_in_step += 1
+        for variant, finished in block.finished.items():
+            seen = self.step_requests[variant]
+            seen[: len(finished)] += finished
+            if finished.any():
+                self.last_data_s[variant] = block.end_s
+        present = [variant for variant, finished in block.finished.items() if finished.any()]
+        if CANDIDATE in present and (STABLE in present or not self.needs_stable):
+            self.blocks_in_step += 1
+        for where, count in block.routed.items():
+            self.routed[where] = self.routed.get(where, 0) + count
 
     def _calibrate(self) -> None:
         """Set thresholds of margin gates that the history could not set, from stable's requests so far."""
@@ -302,7 +302,7 @@ class Judge:
                     setup = self.setups[place] = replace(setup, checks=checks)
                     changed = True
         if changed:
-            self._keys = self._make_keys()
+            self.keys = self._make_keys()
             self.thresholds_version += 1
             for number, track in enumerate(self.tracks):
                 track.null = self._nulls(number)
@@ -379,7 +379,7 @@ class Judge:
         return self.setups[place].n_history > 0 or self.step_requests_of(place) > 0
 
     def step_requests_of(self, place: int) -> int:
-        return sum(self.step_requests.get((variant, place), 0) for variant in (STABLE, CANDIDATE))
+        return int(sum(seen[place] for seen in self.step_requests.values()))
 
     def passes(self, now_s: float) -> bool:
         """Whether the step may advance: no hold, and every enforced check has passed in every required stratum."""
@@ -444,14 +444,23 @@ class Judge:
             )
             if not has:
                 yield Hold(HoldReason.NO_TRAFFIC, f"required tenant {tenant} has no traffic", tenant)
-        for tenant, (n, without) in sorted(self.unbucketed.items()):
-            if without > 0.01 * n:
-                words = f"{without} of {n} requests of {tenant} have neither bucket nor prompt tokens"
-                yield Hold(HoldReason.UNBUCKETED, words, tenant)
+        yield from self._holds_of_buckets()
         for variant, names in sorted(self.revisions.items()):
             if len(names) > 1:
                 words = f"{variant} was served by several revisions: {', '.join(names)}"
                 yield Hold(HoldReason.MIXED_REVISIONS, words)
+
+    def _holds_of_buckets(self) -> Iterable[Hold]:
+        """A tenant with more than 1 % of requests in no stratum."""
+        totals = self.step_requests[STABLE] + self.step_requests[CANDIDATE]
+        for number, tenant in enumerate(self.strata.tenants):
+            place = self.strata.get((tenant, ""))
+            if place is None:
+                continue
+            n, without = float(totals[self.strata.tenant_of == number].sum()), float(totals[place])
+            if without > 0.01 * n:
+                words = f"{without:.0f} of {n:.0f} requests of {tenant} have neither bucket nor prompt tokens"
+                yield Hold(HoldReason.UNBUCKETED, words, tenant)
 
     def _holds_of_comparison(self) -> Iterable[Hold]:
         if not self.setup.baseline:
@@ -500,11 +509,6 @@ class Judge:
     def names(self) -> list[Stratum]:
         """Strata in the order of their numbers."""
         return self.strata.names
-
-
-def _merge_into(total: dict[int, int], bins: Mapping[int, int]) -> None:
-    for index, count in bins.items():
-        total[index] = total.get(index, 0) + count
 
 
 def rejudge(setup: JudgeSetup, events: Iterable[Mapping[str, Any]]) -> list[Verdict]:

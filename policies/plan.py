@@ -187,3 +187,43 @@ def exceedance(bins: Mapping[int, int], n: int, key: int) -> float:
     """
     _, most = histogram.count_above_bounds(bins, key / 1e6)
     return max(most, 0.25) / n
+
+
+def merged_strata(setup: JudgeSetup, history: History, share: float) -> tuple[tuple[Stratum, ...], ...]:
+    """Groups of adjacent buckets of one tenant that must pass together, because one of them alone would need
+    longer than maxHold.
+    """
+    slowest: dict[Stratum, PlanRow] = {}
+    for row in make_plan(setup, history, share).strata:
+        place = (row.tenant, row.bucket)
+        known = slowest.get(place)
+        if row.requests_needed_90 is not None and (known is None or row.requests_needed_90 > _need(known)):
+            slowest[place] = row
+    groups = []
+    limit_s = setup.contract.max_hold_s
+    for tenant in sorted({t for t, _ in slowest}):
+        rows = [slowest[tenant, b] for b in setup.contract.bucket_names if (tenant, b) in slowest]
+        groups += _merge_tenant([[row] for row in rows], limit_s)
+    return tuple(tuple((r.tenant, r.bucket) for r in group) for group in groups)
+
+
+def _need(row: PlanRow) -> int:
+    return row.requests_needed_90 or 0
+
+
+def _seconds(group: Sequence[PlanRow]) -> float:
+    rate = sum(r.rate_rps for r in group)
+    return max(_need(r) for r in group) / rate if rate > 0 else math.inf
+
+
+def _merge_tenant(groups: list[list[PlanRow]], limit_s: float) -> list[list[PlanRow]]:
+    """Join the slowest group with its slower neighbour until every group is fast enough; returns the joined ones."""
+    while len(groups) > 1:
+        at = max(range(len(groups)), key=lambda i: _seconds(groups[i]))
+        if _seconds(groups[at]) <= limit_s:
+            break
+        neighbours = [i for i in (at - 1, at + 1) if 0 <= i < len(groups)]
+        other = max(neighbours, key=lambda i: _seconds(groups[i]))
+        low, high = min(at, other), max(at, other)
+        groups[low : high + 1] = [groups[low] + groups[high]]
+    return [group for group in groups if len(group) > 1]

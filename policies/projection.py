@@ -5,7 +5,7 @@ never change.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -136,24 +136,59 @@ def event_counts(cell: Cell, check: Check, key: int, attempted: frozenset[str]) 
     return over + below, below if check.kind is CheckKind.GOODPUT_REL else over
 
 
+@dataclass(slots=True)
+class Projected:
+    """One block as the judge takes it; arrays are float64[S].
+
+    counts: per check; guards: per comparability guard; finished[variant]: requests that ended, by stratum;
+    routed[(variant, tenant)]: requests that started; bins / unknown[(variant, stratum, metric)]: sketches and
+    unreadable values of latencies.
+    """
+
+    seq: int
+    start_s: float
+    end_s: float
+    counts: list[Counts]
+    guards: list[Counts]
+    finished: Mapping[str, Array]
+    routed: Mapping[tuple[str, str], int]
+    bins: Mapping[tuple[str, int, str], Mapping[int, int]]
+    unknown: Mapping[tuple[str, int, str], int]
+    pairs: Mapping[int, Counts] = field(default_factory=dict)
+
+
 def project(
     block: Block, strata: Strata, checks: Sequence[Check], keys: Mapping[str, Sequence[Ints]], attempted: frozenset[str]
-) -> list[Counts]:
-    """Counts per check; `keys[variant][check][stratum]`: thresholds (-1 = none yet). Strata must know every cell."""
+) -> Projected:
+    """The block's counts; `keys[variant][check][stratum]`: thresholds (-1 = none yet). Strata must know every cell."""
     found = [Counts.zeros(strata.size) for _ in checks]
+    finished = {STABLE: np.zeros(strata.size), CANDIDATE: np.zeros(strata.size)}
+    routed: dict[tuple[str, str], int] = {}
+    bins: dict[tuple[str, int, str], dict[int, int]] = {}
+    unknown: dict[tuple[str, int, str], int] = {}
     for cell in judged(block):
         place = strata.get((cell.tenant, cell.bucket))
         assert place is not None, "register strata before projecting"
+        finished[cell.variant][place] += sum(cell.outcomes.values())
+        if cell.routed:
+            routed[cell.variant, cell.tenant] = routed.get((cell.variant, cell.tenant), 0) + cell.routed
+        for metric in blocks.LATENCIES:
+            if (counts := cell.metrics.get(metric)) is not None:
+                merge_into(bins.setdefault((cell.variant, place, metric), {}), counts.bins)
+                if counts.unknown:
+                    where = (cell.variant, place, metric)
+                    unknown[where] = unknown.get(where, 0) + counts.unknown
         for number, check in enumerate(checks):
             key = int(keys[cell.variant][number][place])
-            if key < 0:
-                continue
-            counted = event_counts(cell, check, key, attempted)
+            counted = event_counts(cell, check, key, attempted) if key >= 0 else None
             if counted is not None and counted[0]:
                 n, k = found[number].arm(cell.variant)
                 n[place] += counted[0]
                 k[place] += counted[1]
-    return found
+    return Projected(block.seq, block.start_s, block.end_s, found, [], finished, routed, bins, unknown)
 
 
-VARIANTS = (STABLE, CANDIDATE)
+def merge_into(total: dict[int, int], bins: Mapping[int, int]) -> None:
+    """Add a sketch to `total`."""
+    for index, count in bins.items():
+        total[index] = total.get(index, 0) + count

@@ -28,9 +28,9 @@ _PLAIN = (
         "weight",
         "step_kind",
     ),
-    *("revisions", "dropped", "blocks_in_step", "missing_in_step", "seen_in_step", "last_data_s", "unbucketed"),
+    *("revisions", "dropped", "blocks_in_step", "missing_in_step", "seen_in_step", "last_data_s"),
 )
-_TUPLE_KEYED = ("sketches", "step_sketches", "unknown", "routed", "step_requests")
+_TUPLE_KEYED = ("sketches", "step_sketches", "unknown", "routed")
 
 
 def save(judge: "Judge") -> dict[str, Any]:
@@ -39,7 +39,7 @@ def save(judge: "Judge") -> dict[str, Any]:
     body = {
         "plain": {name: getattr(judge, name) for name in _PLAIN},
         "keyed": {name: _pairs(getattr(judge, name)) for name in _TUPLE_KEYED},
-        "last_stratum_s": list(judge.last_stratum_s.items()),
+        "step_requests": _encode(judge.step_requests),
         "setups": [asdict(s) for s in judge.setups],
         "tracks": [_encode(t.state()) for t in judge.tracks],
         "guards": [_encode(g.state()) for g in judge.guards],
@@ -61,7 +61,7 @@ def load(judge: "Judge", state: Mapping[str, Any]) -> None:
         setattr(judge, name, value)
     for name, pairs in body["keyed"].items():
         setattr(judge, name, {tuple(key): _value(value) for key, value in pairs})
-    judge.last_stratum_s = {int(k): v for k, v in body["last_stratum_s"]}
+    judge.step_requests = _decode(body["step_requests"])
     for track, saved in zip(judge.tracks, body["tracks"], strict=True):
         track.load(_decode(saved))
     for guard, saved in zip(judge.guards, body["guards"], strict=True):

@@ -1,0 +1,178 @@
+"""Judges and plans from record files: the operator's judge over columns of records instead of a stream of blocks.
+
+Called by the CLI and by judge-bench. Without history, stable's first 10 minutes (at most 300 requests a stratum) set
+the thresholds of margin gates; requests that start before its stratum has them are no evidence of those gates. Pure.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from policies.blocks import LATENCIES, OUTPUT_TOKENS, PROMPT_TOKENS, Block
+from policies.columns import Frame, Requests, projections, stable_blocks
+from policies.contract import CheckKind, Contract
+from policies.history import ENOUGH, History, prepare
+from policies.judge import CALIBRATION_S, Judge
+from policies.projection import Strata, Stratum
+from policies.record_files import Columns
+from policies.records import CANDIDATE, STABLE
+from policies.sequential import Array
+from policies.setup import JudgeSetup
+from policies.verdict import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The outcome of one file: the last verdict and the judge that gave it."""
+
+    verdict: Verdict
+    judge: Judge
+
+
+def judge_columns(
+    contract: Contract,
+    step: Columns,
+    history: Columns | None = None,
+    every_s: float = 0.0,
+    progress: Callable[[float], None] | None = None,
+) -> Judged:
+    """Judge one step from its records; the first decision stops, the end of the input closes the last block.
+
+    every_s: look at most this often (0: after every block); progress: called with the part done, 0..1.
+    """
+    strata = Strata()
+    requests = Requests(contract, step, strata)
+    start_s = float(requests.start.min()) if len(requests.start) else 0.0
+    end_s = float(requests.end.max()) + 1e-6 if len(requests.start) else 1.0
+    setup, ready = _setup(contract, requests, history, start_s)
+    judge = Judge(setup)
+    requests = _renumber(contract, step, judge, requests)
+    judge.enter_step(0, start_s, 50.0)
+    judge.dropped = dict(requests.dropped)
+    for source in requests.sources:
+        if source[1] and source[2] != "probe" and source[1] not in judge.revisions[source[0]]:
+            judge.revisions[source[0]].append(source[1])
+    frame = Frame(requests, start_s, end_s, contract.block_s)
+    blocks = projections(
+        frame,
+        judge.checks,
+        judge.keys,
+        tuple(guard.kind for guard in judge.guards),
+        _medians(judge),
+        [_ready_of(judge, number, ready, start_s) for number in range(len(judge.checks))],
+    )
+    last = 0
+    for block in blocks:
+        judge.take(block)
+        last = block.seq + 1
+        is_look = every_s <= 0 or (block.end_s - start_s) % every_s < contract.block_s
+        if progress is not None and block.seq % 20 == 0:
+            progress(last / frame.count)
+        if is_look and (judge.fired is not None or judge.passed_at_s is not None):
+            break
+    _add_sketches(judge, frame, last)
+    return Judged(judge.verdict(judge.now_s), judge)
+
+
+def align_arms(columns: Columns) -> float | None:
+    """Shift the candidate's records to stable's start where the arms were recorded at different times.
+
+    Returns the shift, if any.
+    """
+    start = columns.floats("t_start_s")
+    is_candidate = np.array([s[0] == CANDIDATE for s in columns.sources], dtype=bool)[columns.codes("source")]
+    if not is_candidate.any() or is_candidate.all():
+        return None
+    c, s = start[is_candidate], start[~is_candidate]
+    overlap = min(c.max(), s.max()) - max(c.min(), s.min())
+    if overlap >= 0.5 * min(np.ptp(c), np.ptp(s)):
+        return None
+    shift = float(s.min() - c.min())
+    columns.shift(is_candidate, shift)
+    return shift
+
+
+def _renumber(contract: Contract, step: Columns, judge: Judge, requests: Requests) -> Requests:
+    """The same requests in the judge's numbering of strata; strata without history are newcomers of the judge."""
+    if requests.strata.names == judge.strata.names:
+        requests.strata = judge.strata
+        return requests
+    judge.register(requests.strata.names)
+    return Requests(contract, step, judge.strata)
+
+
+def _setup(
+    contract: Contract, requests: Requests, history: Columns | None, start_s: float
+) -> tuple[JudgeSetup, dict[Stratum, float] | None]:
+    """The setup, and (without history) the moment at which each stratum has its thresholds."""
+    present = [name for name in requests.strata.names if name[1]]
+    if history is not None:
+        past = history_of(contract, history)
+        return prepare(contract, past, True, present), None
+    is_stable = ~requests.is_candidate & (requests.start < start_s + CALIBRATION_S)
+    if not is_stable.any():
+        return prepare(contract, [], False, present), None
+    rank = np.zeros(len(requests.start), dtype=np.int64)
+    order = np.lexsort((requests.end, requests.stratum, ~is_stable))
+    ordered = requests.stratum[order]
+    first = np.flatnonzero(np.diff(np.concatenate([[-1], np.where(is_stable[order], ordered, -2)])))
+    group_start = np.zeros(len(order), dtype=np.int64)
+    group_start[first] = first
+    rank[order] = np.arange(len(order)) - np.maximum.accumulate(group_start)
+    counted = is_stable & (rank < ENOUGH)
+    sizes = np.bincount(requests.stratum[counted], minlength=requests.strata.size)
+    latest = np.zeros(requests.strata.size)
+    np.maximum.at(latest, requests.stratum[counted], requests.end[counted])
+    ready = {name: float(latest[i]) for i, name in enumerate(requests.strata.names) if sizes[i] >= ENOUGH}
+    end_s = float(requests.end[counted].max()) + 1e-6
+    past = stable_blocks(contract, requests, start_s, end_s, counted)
+    setup = prepare(contract, past, True, present)
+    return setup, ready
+
+
+def _ready_of(judge: Judge, number: int, ready: Mapping[Stratum, float] | None, start_s: float) -> Array:
+    """From when on requests are evidence of a check, per stratum of the judge: limits at once, margins when they
+    have a threshold.
+    """
+    kind = judge.checks[number].kind
+    is_limit = judge.checks[number].limit is not None or kind is CheckKind.GOODPUT_REL
+    if ready is None or is_limit:
+        return np.full(judge.strata.size, start_s)
+    return np.array([ready.get(name, start_s + CALIBRATION_S) for name in judge.strata.names])
+
+
+def _medians(judge: Judge) -> dict[str, Array]:
+    return {
+        metric: np.array([float(s.medians.get(metric, np.nan)) for s in judge.setups])
+        for metric in (PROMPT_TOKENS, OUTPUT_TOKENS)
+    }
+
+
+def _add_sketches(judge: Judge, frame: Frame, until: int) -> None:
+    """What the rows show beside the counts, for the blocks that were taken."""
+    arms = {STABLE: frame.inside & ~frame.r.is_candidate, CANDIDATE: frame.inside & frame.r.is_candidate}
+    for variant, mask in arms.items():
+        for metric in LATENCIES:
+            for place, bins in frame.bins(metric, mask, until).items():
+                judge.sketches[variant, place, metric] = bins
+                judge.step_sketches[variant, place, metric] = bins
+            for place, count in frame.unknown(metric, mask, until).items():
+                judge.unknown[variant, place, metric] = count
+
+
+def history_of(contract: Contract, columns: Columns) -> list[Block]:
+    """History blocks of stable's records in `columns`; whole blocks only, from the first start to the last end."""
+    requests = Requests(contract, columns, Strata())
+    stable = ~requests.is_candidate
+    if not stable.any():
+        return []
+    start_s = float(requests.start[stable].min())
+    count = max(1, round((float(requests.end[stable].max()) - start_s) / contract.block_s))
+    return stable_blocks(contract, requests, start_s, start_s + count * contract.block_s, stable)
+
+
+def plan_history(contract: Contract, columns: Columns) -> tuple[JudgeSetup, History]:
+    """What the planner needs of a file of stable's records."""
+    past = history_of(contract, columns)
+    return prepare(contract, past), History(contract, past)
