@@ -1,4 +1,4 @@
-"""The evidence API: read-only JSON under `/api/v1`, for the dashboard and `weighlock status`/`history`.
+"""The evidence API: JSON under `/api/v1`, for the dashboard and `weighlock status`/`history`.
 
 Mounted in the operator's process: `create_evidence_app(source, auth)`. Every call needs a bearer token whose owner may
 `get` that InferenceRollout; a rollout that they may not see and one that does not exist answer alike.
@@ -6,11 +6,13 @@ Mounted in the operator's process: `create_evidence_app(source, auth)`. Every ca
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, FastAPI, Header, HTTPException, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, Response, StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field
 
 from controller.evidence.auth import AuthUnavailable, KubeAuth
 from controller.evidence.source import EvidenceSource, EvidenceUnavailable
@@ -37,10 +39,26 @@ def create_evidence_app(source: EvidenceSource, auth: KubeAuth) -> FastAPI:
     return app
 
 
-def _guard(auth: KubeAuth) -> Callable[..., str]:
-    """Dependency that answers `namespace/name` for whoever may read it; 401, 403 or 503 else."""
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Somebody verified, and the rollout (`namespace/name`) that they may read."""
 
-    def guard(namespace: str, name: str, authorization: Annotated[str | None, Header()] = None) -> str:
+    user: str
+    rollout: str
+
+
+class Audit(BaseModel):
+    """What a person tried without success, for the audit trail; their name is the token's, never written here."""
+
+    model_config = ConfigDict(extra="forbid")
+    action: Annotated[str, Field(max_length=40)]
+    message: Annotated[str, Field(max_length=600)]
+
+
+def _guard(auth: KubeAuth) -> Callable[..., Reader]:
+    """Dependency that answers who reads what; 401, 403 or 503 for everybody else."""
+
+    def guard(namespace: str, name: str, authorization: Annotated[str | None, Header()] = None) -> Reader:
         scheme, _, token = (authorization or "").partition(" ")
         identity = auth.authenticate(token.strip()) if scheme.lower() == "bearer" and token.strip() else None
         if identity is None:
@@ -49,42 +67,46 @@ def _guard(auth: KubeAuth) -> Callable[..., str]:
             )
         if not auth.allowed(identity, "get", namespace, name):
             raise HTTPException(403, f"{identity.user} may not get inferencerollout {name} in {namespace}")
-        return f"{namespace}/{name}"
+        return Reader(identity.user, f"{namespace}/{name}")
 
     return guard
 
 
-def _routes(source: EvidenceSource, guard: Callable[..., str]) -> APIRouter:
+def _routes(source: EvidenceSource, guard: Callable[..., Reader]) -> APIRouter:
     router = APIRouter()
-    Rollout = Annotated[str, Depends(guard)]
+    By = Annotated[Reader, Depends(guard)]
     Attempt = Annotated[int, Query(ge=0)]
 
     @router.get("")
-    def live(rollout: Rollout, response: Response) -> LiveView:
+    def live(by: By, response: Response) -> LiveView:
         response.headers.update(_PRIVATE)
-        return _found(source.live(rollout), "the operator does not know this rollout")
+        return _found(source.live(by.rollout), "the operator does not know this rollout")
 
     @router.get("/history")
-    def history(rollout: Rollout, attempt: Annotated[int | None, Query(ge=0)] = None) -> JSONResponse:
-        return _json(source.history(rollout, attempt))
+    def history(by: By, attempt: Annotated[int | None, Query(ge=0)] = None) -> JSONResponse:
+        return _json(source.history(by.rollout, attempt))
 
     @router.get("/setup")
-    def setup(rollout: Rollout, attempt: Attempt) -> JSONResponse:
-        return _json(_found(source.setup(rollout, attempt), "no setup of this attempt is stored"))
+    def setup(by: By, attempt: Attempt) -> JSONResponse:
+        return _json(_found(source.setup(by.rollout, attempt), "no setup of this attempt is stored"))
 
     @router.get("/rejudge")
-    def rejudge(rollout: Rollout, attempt: Attempt) -> JSONResponse:
-        return _json(source.rejudge(rollout, attempt))
+    def rejudge(by: By, attempt: Attempt) -> JSONResponse:
+        return _json(source.rejudge(by.rollout, attempt))
 
     @router.get("/blocks")
-    def blocks(rollout: Rollout, attempt: Attempt) -> StreamingResponse:
-        lines = (block.to_json() + b"\n" for block in source.blocks(rollout, attempt))
+    def blocks(by: By, attempt: Attempt) -> StreamingResponse:
+        lines = (block.to_json() + b"\n" for block in source.blocks(by.rollout, attempt))
         return StreamingResponse(lines, media_type="application/x-ndjson", headers=_PRIVATE)
 
     @router.get("/events")
-    async def events(rollout: Rollout, request: Request) -> StreamingResponse:
-        stream = _events(source, rollout, request)
+    async def events(by: By, request: Request) -> StreamingResponse:
+        stream = _events(source, by.rollout, request)
         return StreamingResponse(stream, media_type="text/event-stream", headers=_PRIVATE)
+
+    @router.post("/audit", status_code=204)
+    def audit(by: By, entry: Audit) -> None:
+        source.audit(by.rollout, by.user, f"{entry.action} refused", {"message": entry.message})
 
     return router
 

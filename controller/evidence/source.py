@@ -41,6 +41,9 @@ class EvidenceSource(LiveSource, Protocol):
     def rejudge(self, rollout: str, attempt: int) -> dict[str, Any]:
         """Every stored verdict of an attempt beside the one that follows from stored counts alone."""
 
+    def audit(self, rollout: str, who: str, what: str, content: Mapping[str, Any]) -> None:
+        """Keep what a person tried; `who` is verified."""
+
 
 class StoredEvidence:
     """The stored half of an EvidenceSource, read from SQL; the operator adds the live half.
@@ -85,6 +88,10 @@ class StoredEvidence:
         """See EvidenceSource."""
         with _words():
             return rejudge(self._store.reader, rollout, attempt, self._make_judge)
+
+    def audit(self, rollout: str, who: str, what: str, content: Mapping[str, Any]) -> None:
+        """See EvidenceSource."""
+        self._store.put_audit(rollout, who, what, content)
 
 
 @contextmanager

@@ -6,16 +6,18 @@ compare, not how to judge.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from controller.jsonable import jsonable
 from controller.store.reader import StoreReader
 from policies.blocks import Block
+from policies.verdict import Hold, HoldReason, Verdict
 
 _RELATIVE_TOLERANCE = 1e-9  # sums of floats may be associated differently on another machine
 _SHOWN_DIFFERENCES = 8
 _MOST_VERDICTS = 100_000
+_FROM_OUTSIDE = frozenset({HoldReason.HARDWARE_DIFFERS.value, HoldReason.PROVIDER_UNAVAILABLE.value})
 
 
 class Judging(Protocol):
@@ -24,8 +26,8 @@ class Judging(Protocol):
     def add(self, block: Block) -> None:
         """Take the next block."""
 
-    def verdict(self, now_s: float) -> Any:
-        """What it says at this moment (a `Verdict`)."""
+    def verdict(self, now_s: float, guards: Sequence[Hold] = ()) -> Verdict:
+        """What it says at this moment, with the holds that the controller found."""
 
 
 def rejudge(
@@ -76,7 +78,7 @@ def _compare(judge: Judging, row: Mapping[str, Any], seen: int) -> dict[str, Any
     if seen < row["last_seq"]:
         missing = f"blocks {seen + 1} to {row['last_seq']} are not stored"
         return {**found, "rejudged": None, "same": False, "differences": [missing]}
-    again = jsonable(judge.verdict(row["at_s"]).to_dict())
+    again = jsonable(judge.verdict(row["at_s"], _guards(row["verdict"])).to_dict())
     differences = list(_differences(jsonable(row["verdict"]), again, ""))
     return {
         **found,
@@ -84,6 +86,12 @@ def _compare(judge: Judging, row: Mapping[str, Any], seen: int) -> dict[str, Any
         "same": not differences,
         "differences": differences[:_SHOWN_DIFFERENCES],
     }
+
+
+def _guards(verdict: Mapping[str, Any]) -> list[Hold]:
+    """Holds that came from outside of the counts: they are part of the input, not of what is proven again."""
+    found = [hold for hold in verdict.get("holds") or () if hold["reason"] in _FROM_OUTSIDE]
+    return [Hold(**{**hold, "reason": HoldReason(hold["reason"])}) for hold in found]
 
 
 def _differences(old: Any, new: Any, path: str) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """The evidence API: who may read, what is answered, and what a database that is away costs."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from controller.evidence.source import StoredEvidence
 from controller.evidence.views import LiveView
 from controller.store.sink import EvidenceStore
 from policies.blocks import Block
-from policies.verdict import Result, Rollback, Verdict
+from policies.verdict import Hold, Result, Rollback, Verdict
 
 ROLLOUT = "chat/llama"
 WAIT_SECONDS = 20
@@ -51,7 +51,7 @@ class CountingJudge:
     def add(self, block: Block) -> None:
         self.seen += 1
 
-    def verdict(self, now_s: float) -> Verdict:
+    def verdict(self, now_s: float, guards: Sequence[Hold] = ()) -> Verdict:
         return make_verdict(now_s, self.seen)
 
 
@@ -188,3 +188,12 @@ def test_cluster_auth_asks_the_api_server_and_keeps_answers_shortly(monkeypatch:
     now[0] += 60.0
     assert auth.authenticate("good") == identity
     assert len(calls) == before + 1
+
+
+def test_an_audit_entry_carries_the_verified_name_only(client: TestClient, store: EvidenceStore) -> None:
+    entry = {"action": "approve", "message": "ann may not approve"}
+    assert client.post(f"{URL}/audit", json={**entry, "who": "admin"}).status_code == 422
+    assert client.post(f"{URL}/audit", json=entry, headers={"X-Forwarded-User": "admin"}).status_code == 204
+    assert client.post(f"{URL}/audit", json=entry, headers={"Authorization": "Bearer bob-token"}).status_code == 403
+    assert store.flush(WAIT_SECONDS)
+    assert [(row["who"], row["what"]) for row in store.reader.events("audit", ROLLOUT)] == [("ann", "approve refused")]
