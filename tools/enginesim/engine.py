@@ -66,8 +66,7 @@ class Engine:
         if faults.hang and not faults.filtered:
             self._step_end = None
             return
-        applies = not faults.filtered and len(self.batcher.running) >= faults.min_running
-        self.batcher.slowdown = faults.slow if applies else 1.0
+        self.batcher.slowdown = 1.0 if faults.filtered else faults.slow_at(len(self.batcher.running))
         start = max(start, self._stalled_until)
         seconds = self.batcher.begin_step(start)
         if seconds is None:

@@ -33,6 +33,10 @@ class Faults:
         """Only some requests are meant."""
         return self.tenant is not None or self.min_prompt_tokens > 0
 
+    def slow_at(self, running: int) -> float:
+        """The factor for an engine with this many running requests."""
+        return self.slow if running >= self.min_running else 1.0
+
     def matches(self, tenant: str | None, prompt_tokens: int) -> bool:
         """Whether a request is meant."""
         return (self.tenant is None or self.tenant == tenant) and prompt_tokens >= self.min_prompt_tokens

@@ -183,7 +183,8 @@ class Service:
         flight = InFlight(self, request, call, f"{'chatcmpl' if chat else 'cmpl'}-{identity}", faults)
         self.in_flight.add(flight)
         request.on_disconnect = flight.gone
-        delay = settings.frontend_seconds * (1 + 0.1 * self.random.random()) * faults.slow
+        slow = faults.slow_at(len(self.engine.batcher.running))
+        delay = settings.frontend_seconds * (1 + 0.1 * self.random.random()) * slow
         if delay > 0:
             flight.timer = self.loop.call_later(delay, self._admit, flight, now)
         else:
@@ -202,7 +203,7 @@ class Service:
         sequence = self._sequence(flight, arrival)
         flight.sequence = sequence
         if faults.filtered:
-            sequence.work_scale = faults.slow
+            sequence.work_scale = faults.slow_at(len(self.engine.batcher.running))
             if faults.hang:
                 return
         self.engine.submit(sequence)

@@ -313,6 +313,18 @@ async def test_a_fault_from_the_environment_waits_for_its_request_count(start: S
     assert statuses == [200, 200, 500, 500]
 
 
+async def test_slowness_can_spare_a_lightly_loaded_engine(start: Start) -> None:
+    client = await start()
+    await put_faults(client, slow=50.0, min_running=2)
+    loop = asyncio.get_running_loop()
+    before = loop.time()
+    await client.ask("/v1/chat/completions", chat("alone", max_tokens=20))
+    alone = loop.time() - before
+    before = loop.time()
+    await asyncio.gather(*(client.ask("/v1/chat/completions", chat(f"{n}", max_tokens=20)) for n in range(3)))
+    assert loop.time() - before > 5 * alone
+
+
 async def test_queue_limit_answers_503(start: Start) -> None:
     client = await start("--max-num-queued-reqs", "1", "--max-num-seqs", "1")
     opened = [await client.open("/v1/chat/completions", chat("hi", stream=True, max_tokens=3000))]
