@@ -57,7 +57,10 @@ _INJECTED = re.compile(
     r"|deployment\.kubernetes\.io/|pod-template-hash$|controller-revision-hash|autoscaling\.k8s\.io/|vpaUpdates|vpaObservedContainers|weighlock\.dev/)"
 )
 _SORTED_BY_NAME = frozenset({"volumes", "imagePullSecrets"})
-_SORTED_LISTS: dict[str, tuple[str, ...]] = {"volumeMounts": ("mountPath", "name"), "ports": ("containerPort", "protocol", "name")}
+_SORTED_LISTS: dict[str, tuple[str, ...]] = {
+    "volumeMounts": ("mountPath", "name"),
+    "ports": ("containerPort", "protocol", "name"),
+}
 _SORTED_ANY = frozenset({"tolerations", "add", "drop", "claims", "resourceClaims"})
 _POD_KEYS = (
     "nodeSelector", "affinity", "tolerations", "topologySpreadConstraints", "hostNetwork", "hostIPC", "runtimeClassName", "priorityClassName",
@@ -115,14 +118,27 @@ def _dropped(path: tuple[str, ...], item: Any, owner: Mapping[str, Any]) -> bool
     key = path[-1]
     if key == "status" and len(path) == 1:
         return True
-    if len(path) >= 2 and path[-2] == "metadata" and key in ("managedFields", "resourceVersion", "uid", "generation", "creationTimestamp", "selfLink", "deletionTimestamp"):
+    if (
+        len(path) >= 2
+        and path[-2] == "metadata"
+        and key
+        in (
+            "managedFields",
+            "resourceVersion",
+            "uid",
+            "generation",
+            "creationTimestamp",
+            "selfLink",
+            "deletionTimestamp",
+        )
+    ):
         return True
     if len(path) >= 2 and path[-2] in ("annotations", "labels") and _INJECTED.match(key):
         return True
     if key == "imagePullPolicy":
         image = str(owner.get("image") or "")
         tag = image.rsplit("/", 1)[-1].partition("@")[0].partition(":")[2]
-        return item == ("Always" if tag in ("", "latest") and "@" not in image else "IfNotPresent")
+        return bool(item == ("Always" if tag in ("", "latest") and "@" not in image else "IfNotPresent"))
     if key == "serviceAccount" and owner.get("serviceAccountName") == item:
         return True
     if key == "restartPolicy" and item == "Always" and "containers" in owner:
@@ -148,14 +164,20 @@ def _list(value: list[Any] | tuple[Any, ...], path: tuple[str, ...]) -> list[Any
         return sorted(out, key=lambda item: str(item.get("name")) if isinstance(item, dict) else str(item))
     if key in _SORTED_LISTS:
         fields = _SORTED_LISTS[key]
-        return sorted(out, key=lambda item: tuple(str(item.get(name)) for name in fields) if isinstance(item, dict) else (str(item),))
+        return sorted(
+            out,
+            key=lambda item: tuple(str(item.get(name)) for name in fields) if isinstance(item, dict) else (str(item),),
+        )
     if key in _SORTED_ANY:
         return sorted(out, key=canonical_json)
     return out
 
 
 def revision_digest(
-    roles_templates: Mapping[str, Any], spec_manifest: Mapping[str, Any] | None, configmap_contents: Mapping[str, Mapping[str, str]] | None, salt: bytes = b""
+    roles_templates: Mapping[str, Any],
+    spec_manifest: Mapping[str, Any] | None,
+    configmap_contents: Mapping[str, Mapping[str, str]] | None,
+    salt: bytes = b"",
 ) -> str:
     """Hex SHA-256 of what starts an attempt: templates of all roles, ``spec.manifest``, contents of referenced ConfigMaps.
 
@@ -167,9 +189,13 @@ def revision_digest(
     """
     names = {name: f"configmap-{index}" for index, name in enumerate(sorted(configmap_contents or {}, key=_stem))}
     content = {
-        "roles": {role: _hide_secrets(_rename(normalise(template), names), salt) for role, template in roles_templates.items()},
+        "roles": {
+            role: _hide_secrets(_rename(normalise(template), names), salt) for role, template in roles_templates.items()
+        },
         "manifest": normalise(spec_manifest or {}),
-        "configmaps": {names[name]: _hide_secrets({"data": dict(data)}, salt) for name, data in (configmap_contents or {}).items()},
+        "configmaps": {
+            names[name]: _hide_secrets({"data": dict(data)}, salt) for name, data in (configmap_contents or {}).items()
+        },
     }
     return hashlib.sha256(canonical_json(content).encode()).hexdigest()
 
@@ -181,7 +207,9 @@ def _stem(name: str) -> str:
 def _rename(value: Any, names: Mapping[str, str], owner: str = "") -> Any:
     if isinstance(value, dict):
         return {
-            key: names.get(item, item) if isinstance(item, str) and key == "name" and owner in ("configMap", "configMapRef", "configMapKeyRef") else _rename(item, names, key)
+            key: names.get(item, item)
+            if isinstance(item, str) and key == "name" and owner in ("configMap", "configMapRef", "configMapKeyRef")
+            else _rename(item, names, key)
             for key, item in value.items()
         }
     return [_rename(item, names, owner) for item in value] if isinstance(value, list) else value
@@ -231,7 +259,11 @@ def _differences(stored: Any, live: Any, path: str) -> list[str]:
     if isinstance(stored, list) and isinstance(live, list):
         if len(stored) != len(live):
             return [path]
-        return [found for index, pair in enumerate(zip(stored, live, strict=True)) for found in _differences(*pair, f"{path}[{index}]")]
+        return [
+            found
+            for index, pair in enumerate(zip(stored, live, strict=True))
+            for found in _differences(*pair, f"{path}[{index}]")
+        ]
     return [] if canonical_json(stored) == canonical_json(live) else [path or "."]
 
 
@@ -245,9 +277,16 @@ def pod_facts(pod: Mapping[str, Any], container: Mapping[str, Any]) -> dict[str,
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         if probe in own:
             out[f"probe.{probe.removesuffix('Probe')}"] = own[probe]
-    volumes = {volume.get("name"): {k: v for k, v in volume.items() if k != "name"} for volume in spec.get("volumes", []) if isinstance(volume, dict)}
+    volumes = {
+        volume.get("name"): {k: v for k, v in volume.items() if k != "name"}
+        for volume in spec.get("volumes", [])
+        if isinstance(volume, dict)
+    }
     for mount in own.get("volumeMounts", []):
         source = dict(volumes.get(mount.get("name"), {})) if isinstance(mount, dict) else {}
         if source and "configMap" not in source:
-            out[f"mount:{mount.get('mountPath')}"] = {**source, **{k: v for k, v in mount.items() if k not in ("name", "mountPath")}}
+            out[f"mount:{mount.get('mountPath')}"] = {
+                **source,
+                **{k: v for k, v in mount.items() if k not in ("name", "mountPath")},
+            }
     return out

@@ -66,10 +66,21 @@ def _tag_version(tag: str | None) -> str | None:
 def _by_name(repository: str, last: str, version: str | None) -> tuple[str, str | None, tuple[str, ...], str]:
     if re.search(r"inference-sim|llm-d-sim|vllm-mock|mock-", repository):
         return "unknown", None, (), "simulator"
-    if re.search(r"lmstack-router|vllm-router|sglang-router|routing-sidecar|pd-routing|(?:^|/)epp(?:$|-)|endpoint-picker|llm-d-router", repository):
+    if re.search(
+        r"lmstack-router|vllm-router|sglang-router|routing-sidecar|pd-routing|(?:^|/)epp(?:$|-)|endpoint-picker|llm-d-router",
+        repository,
+    ):
         return "unknown", None, (), "router"
     if "ai-dynamo/" in repository or re.search(r"(?:vllm|sglang|tensorrtllm|trtllm)-runtime$", last):
-        backend = "vllm" if "vllm" in last else "sglang" if "sglang" in last else "trtllm" if "t" in last and "llm" in last else ""
+        backend = (
+            "vllm"
+            if "vllm" in last
+            else "sglang"
+            if "sglang" in last
+            else "trtllm"
+            if "t" in last and "llm" in last
+            else ""
+        )
         return (f"dynamo-{backend}" if backend else "unknown"), version, (), "dynamo"
     if "huggingfaceserver" in last:
         return "huggingfaceserver", version, ("python3", "-m", "huggingfaceserver"), ""
@@ -79,7 +90,12 @@ def _by_name(repository: str, last: str, version: str | None) -> tuple[str, str 
     if re.search(r"llama[.-]?cpp", repository):
         return "llamacpp", None, ("llama-server",), ""
     if "tritonserver" in last:
-        return ("triton-trtllm" if "trtllm" in last else "triton-vllm" if "vllm" in last else "triton-trtllm"), version, (), "triton"
+        return (
+            ("triton-trtllm" if "trtllm" in last else "triton-vllm" if "vllm" in last else "triton-trtllm"),
+            version,
+            (),
+            "triton",
+        )
     if "tensorrt-llm" in repository or "tensorrt_llm" in repository or "trtllm" in last:
         return "trtllm", version, (), ""
     if "sglang" in repository:
@@ -93,7 +109,12 @@ def _vllm(repository: str, last: str, version: str | None) -> tuple[str, str | N
         return "vllm", named[1], (), ""
     if re.search(r"llm-d|lmcache|lmstack|ray(?:-|project|$)|kserve|aibrix/runtime", repository):
         entry: tuple[str, ...] = ("vllm", "serve") if re.search(r"lmcache/vllm-openai|llm-d-cuda", repository) else ()
-        return ("vllm" if re.search(r"vllm|llm-d-cuda|llm-d-(?:xpu|cpu|tpu|rocm|hpu)", repository) else "unknown"), None, entry, ""
+        return (
+            ("vllm" if re.search(r"vllm|llm-d-cuda|llm-d-(?:xpu|cpu|tpu|rocm|hpu)", repository) else "unknown"),
+            None,
+            entry,
+            "",
+        )
     if "vllm" in last:
         api_server = ("python3", "-m", "vllm.entrypoints.openai.api_server")
         key = version_key(version)

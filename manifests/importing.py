@@ -43,7 +43,9 @@ class _Job:
     order: list[tuple[str, int]] = field(default_factory=list)
 
 
-def import_files(files: Iterable[tuple[str, bytes]], engine_version: str | None = None, salt: bytes | None = None) -> ImportResult:
+def import_files(
+    files: Iterable[tuple[str, bytes]], engine_version: str | None = None, salt: bytes | None = None
+) -> ImportResult:
     """Reads Kubernetes YAML (or JSON), Helm values, our own RunManifests.
 
     Args:
@@ -65,7 +67,11 @@ def import_files(files: Iterable[tuple[str, bytes]], engine_version: str | None 
 
 
 def import_objects(
-    objects: Iterable[Mapping[str, Any]], configmaps: Mapping[str, Mapping[str, str]] | None = None, engine_version: str | None = None, salt: bytes | None = None, file: str = "cluster"
+    objects: Iterable[Mapping[str, Any]],
+    configmaps: Mapping[str, Mapping[str, str]] | None = None,
+    engine_version: str | None = None,
+    salt: bytes | None = None,
+    file: str = "cluster",
 ) -> ImportResult:
     """Reads objects that are already parsed (from the API server, or a rollout's roles as pseudo-Deployments).
 
@@ -84,7 +90,14 @@ def _collect(name: str, documents: list[Loaded], job: _Job) -> None:
     for index, document in enumerate(documents):
         job.order.append((name, index))
         for key, line in document.duplicates:
-            job.findings.append(make_finding("duplicate-key", f"`{key}` is written twice in one mapping (line {line}); the last one counts", name, f"[{index}].{key}"))
+            job.findings.append(
+                make_finding(
+                    "duplicate-key",
+                    f"`{key}` is written twice in one mapping (line {line}); the last one counts",
+                    name,
+                    f"[{index}].{key}",
+                )
+            )
         value = document.value
         if isinstance(value, list):
             for part in value:
@@ -93,7 +106,9 @@ def _collect(name: str, documents: list[Loaded], job: _Job) -> None:
             if not any(isinstance(part, dict) for part in value):
                 job.documents.append(Document(name, index, None, None, "not-ours", "a list of values, no object"))
         elif not isinstance(value, dict):
-            job.documents.append(Document(name, index, None, None, "not-ours", "no mapping: a Kubernetes object has apiVersion and kind"))
+            job.documents.append(
+                Document(name, index, None, None, "not-ours", "no mapping: a Kubernetes object has apiVersion and kind")
+            )
         else:
             _expand(_Item(name, index, value), job, 0)
 
@@ -101,7 +116,13 @@ def _collect(name: str, documents: list[Loaded], job: _Job) -> None:
 def _expand(item: _Item, job: _Job, depth: int) -> None:
     """Lists and OpenShift Templates hold objects, which belong to their document."""
     kind = str(item.obj.get("kind") or "")
-    inner = item.obj.get("objects") if kind == "Template" else item.obj.get("items") if kind.endswith("List") or kind == "List" else None
+    inner = (
+        item.obj.get("objects")
+        if kind == "Template"
+        else item.obj.get("items")
+        if kind.endswith("List") or kind == "List"
+        else None
+    )
     if inner is None or depth > 4:
         job.items.append(item)
         return
@@ -109,7 +130,9 @@ def _expand(item: _Item, job: _Job, depth: int) -> None:
     children = items(inner)
     if not children:
         job.documents.append(Document(item.file, item.index, kind, _name(item.obj), "not-ours", f"an empty {kind}"))
-    parameters = {str(p.get("name")): p.get("value") for p in items(item.obj.get("parameters")) if p.get("value") is not None}
+    parameters = {
+        str(p.get("name")): p.get("value") for p in items(item.obj.get("parameters")) if p.get("value") is not None
+    }
     for number, child in enumerate(children[:MAX_OBJECTS]):
         filled = _substitute(child, parameters) if parameters else child
         _expand(replace(item, obj=filled, path=f"{item.path}{where}[{number}]."), job, depth + 1)
@@ -127,7 +150,9 @@ def _substitute(value: Any, parameters: Mapping[str, Any]) -> Any:
     return value
 
 
-def _run(job: _Job, configmaps: Mapping[str, Mapping[str, str]], engine_version: str | None, salt: bytes | None) -> ImportResult:
+def _run(
+    job: _Job, configmaps: Mapping[str, Mapping[str, str]], engine_version: str | None, salt: bytes | None
+) -> ImportResult:
     load_readers()
     scope = Scope()
     for name, data in configmaps.items():
@@ -159,27 +184,61 @@ def _read(item: _Item, scope: Scope, job: _Job, engine_version: str | None, salt
     stored = read_stored(obj, item.file, item.index)
     if stored is not None:
         job.manifests += stored
-        job.documents.append(Document(item.file, item.index, kind, _name(obj), "manifest", f"{len(stored)} stored manifest(s)"))
+        job.documents.append(
+            Document(item.file, item.index, kind, _name(obj), "manifest", f"{len(stored)} stored manifest(s)")
+        )
         return
     if not isinstance(kind, str) or not kind:
         if looks_like_values(obj):
             _serve(item, read_values(obj, scope), None, scope, job, engine_version, salt)
         else:
-            job.documents.append(Document(item.file, item.index, None, None, "not-ours", "no kind: neither a Kubernetes object nor Helm values of a serving chart that is known"))
+            job.documents.append(
+                Document(
+                    item.file,
+                    item.index,
+                    None,
+                    None,
+                    "not-ours",
+                    "no kind: neither a Kubernetes object nor Helm values of a serving chart that is known",
+                )
+            )
         return
     found = find_reader(kind, version)
     if found is None:
         reason = CONTEXT.get(kind)
         handled = "context" if reason else "not-ours"
-        job.documents.append(Document(item.file, item.index, kind, _name(obj), handled, reason or f"no reader for {kind} ({version or 'no apiVersion'})"))
+        job.documents.append(
+            Document(
+                item.file,
+                item.index,
+                kind,
+                _name(obj),
+                handled,
+                reason or f"no reader for {kind} ({version or 'no apiVersion'})",
+            )
+        )
         return
     _serve(item, found(obj, scope), kind, scope, job, engine_version, salt)
 
 
-def _serve(item: _Item, workloads: list[Workload], kind: str | None, scope: Scope, job: _Job, engine_version: str | None, salt: bytes | None) -> None:
+def _serve(
+    item: _Item,
+    workloads: list[Workload],
+    kind: str | None,
+    scope: Scope,
+    job: _Job,
+    engine_version: str | None,
+    salt: bytes | None,
+) -> None:
     found: list[Manifest] = []
     for workload in workloads:
-        manifests, findings = resolve(replace(workload, path=item.path + workload.path), scope, Origin(item.file, item.index), salt, engine_version)
+        manifests, findings = resolve(
+            replace(workload, path=item.path + workload.path),
+            scope,
+            Origin(item.file, item.index),
+            salt,
+            engine_version,
+        )
         found += manifests
         job.findings += findings
     job.manifests += found
@@ -193,7 +252,9 @@ def _serve(item: _Item, workloads: list[Workload], kind: str | None, scope: Scop
         return
     notes = "; ".join(note for workload in workloads for note in workload.notes)
     handled = "context" if notes else "not-ours"
-    job.documents.append(Document(item.file, item.index, kind, name, handled, notes or "no container in it is known to serve a model"))
+    job.documents.append(
+        Document(item.file, item.index, kind, name, handled, notes or "no container in it is known to serve a model")
+    )
 
 
 def _name(obj: JsonObject) -> str | None:
@@ -212,7 +273,9 @@ def _one_per_document(job: _Job) -> list[Document]:
             merged[key] = document
             continue
         best = min(old, document, key=lambda entry: rank[entry.handled])
-        merged[key] = replace(best, reason=f"{old.reason}; {document.reason}" if old.reason != document.reason else old.reason)
+        merged[key] = replace(
+            best, reason=f"{old.reason}; {document.reason}" if old.reason != document.reason else old.reason
+        )
     return [merged[key] for key in sorted(merged, key=lambda key: _position(key, job))]
 
 

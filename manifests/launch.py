@@ -16,9 +16,47 @@ from manifests.yamlsafe import line_of
 
 _SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh"})
 _WRAPPERS = frozenset(
-    {"env", "nohup", "time", "timeout", "sudo", "numactl", "stdbuf", "tini", "dumb-init", "nice", "ionice", "taskset", "mpirun", "mpiexec"}
-    | {"trtllm-llmapi-launch", "uv", "uvx", "catchsegv", "opentelemetry-instrument", "nsys", "setsid", "chrt", "gosu", "su-exec", "ray", "srun"}
-    | {"tini-static", "nvidia_entrypoint.sh", "entrypoint.sh", "ddtrace-run", "exec", "command", "torchrun", "accelerate", "docker-entrypoint.sh"}
+    {
+        "env",
+        "nohup",
+        "time",
+        "timeout",
+        "sudo",
+        "numactl",
+        "stdbuf",
+        "tini",
+        "dumb-init",
+        "nice",
+        "ionice",
+        "taskset",
+        "mpirun",
+        "mpiexec",
+    }
+    | {
+        "trtllm-llmapi-launch",
+        "uv",
+        "uvx",
+        "catchsegv",
+        "opentelemetry-instrument",
+        "nsys",
+        "setsid",
+        "chrt",
+        "gosu",
+        "su-exec",
+        "ray",
+        "srun",
+    }
+    | {
+        "tini-static",
+        "nvidia_entrypoint.sh",
+        "entrypoint.sh",
+        "ddtrace-run",
+        "exec",
+        "command",
+        "torchrun",
+        "accelerate",
+        "docker-entrypoint.sh",
+    }
 )
 _K8S = re.compile(r"\$(?:\$|\(([^()\s]*)\))")
 _PYTHON = re.compile(r"^(?:python|pypy)\d*(?:\.\d+)?$")
@@ -158,7 +196,9 @@ def _keep(parts: list[Arg], launch: Launch, out: CommandLine, certain: bool) -> 
         if not certain and out.certain:
             return
     if not certain:
-        out.unresolved.append(("command", "the engine is started inside a condition that only the running container can decide"))
+        out.unresolved.append(
+            ("command", "the engine is started inside a condition that only the running container can decide")
+        )
     out.launch, out.argv, out.certain = launch, tuple(parts), certain
 
 
@@ -171,8 +211,17 @@ def _report(problems: list[tuple[str, int, str]], commands: list[Command], line:
     if orphan is not None:
         where = (line or 1) + orphan.line - 1
         words = " ".join(word.text for word in orphan.words)
-        reason = "a blank follows the backslash above" if lost else "the line above does not end in a backslash, or a comment ends the command"
-        out.findings.append(("lost-continuation", f"line {where}: `{words}` is run as a command of its own and never reaches the engine ({reason})"))
+        reason = (
+            "a blank follows the backslash above"
+            if lost
+            else "the line above does not end in a backslash, or a comment ends the command"
+        )
+        out.findings.append(
+            (
+                "lost-continuation",
+                f"line {where}: `{words}` is run as a command of its own and never reaches the engine ({reason})",
+            )
+        )
 
 
 def _script_of(parts: list[Arg], context: Context, out: CommandLine) -> tuple[str, list[Arg], int | None, str] | None:
@@ -210,7 +259,11 @@ def _unwrap_index(parts: list[Arg]) -> int:
         if index >= len(parts) or parts[index].text.rsplit("/", 1)[-1] not in _WRAPPERS:
             break
         index += 1
-        while index < len(parts) and (parts[index].text.startswith("-") or "=" in parts[index].text or re.fullmatch(r"[\d.]+[smh]?", parts[index].text)):
+        while index < len(parts) and (
+            parts[index].text.startswith("-")
+            or "=" in parts[index].text
+            or re.fullmatch(r"[\d.]+[smh]?", parts[index].text)
+        ):
             index += 1
     return index
 
@@ -305,7 +358,13 @@ def _python(rest: tuple[Arg, ...]) -> Launch | None:
         found = _MODULES.get(module)
         if found is None:
             return None
-        return Launch(found[0], found[1], after, found[2], "click" if found[0] == "trtllm" else "argparse" if found[1] else "generic")
+        return Launch(
+            found[0],
+            found[1],
+            after,
+            found[2],
+            "click" if found[0] == "trtllm" else "argparse" if found[1] else "generic",
+        )
     path, after = rest[index].text, rest[index + 1 :]
     return _python_file(path, after)
 
@@ -319,5 +378,7 @@ def _python_file(path: str, after: tuple[Arg, ...]) -> Launch | None:
         return Launch("triton-trtllm", "", after, style="generic")
     if path.endswith("server.py") and any("triton" in argument.text for argument in after):
         role = after[0].text if after and not after[0].text.startswith("-") else ""
-        return Launch("triton-trtllm", "", after[1:] if role else after, "ray" if role == "worker" else "server", "generic")
+        return Launch(
+            "triton-trtllm", "", after[1:] if role else after, "ray" if role == "worker" else "server", "generic"
+        )
     return None

@@ -58,9 +58,8 @@ def read_environment(workload: Workload, container: JsonObject, scope: Scope) ->
     for source in items(container.get("envFrom")):
         _from(workload, source, scope, out)
     for entry in items(container.get("env")):
-        name = entry.get("name")
-        if name is not None:
-            _entry(workload, str(name), entry, scope, out)
+        if entry.get("name") is not None:
+            _entry(workload, str(entry["name"]), entry, scope, out)
     return out
 
 
@@ -89,9 +88,11 @@ def _entry(workload: Workload, name: str, entry: JsonObject, scope: Scope, out: 
     if not source:
         value = entry.get("value")
         if value is not None and not isinstance(value, str):
-            out.problems.append(("not-a-string", f"env `{name}` is the {type(value).__name__} {value!r}, no string; quote it"))
+            out.problems.append(
+                ("not-a-string", f"env `{name}` is the {type(value).__name__} {value!r}, no string; quote it")
+            )
             value = "true" if value is True else "false" if value is False else str(getattr(value, "raw", value))
-        text, known = kubernetes_expand(value or "", out.tokens)
+        text, known = kubernetes_expand(str(value or ""), out.tokens)
         if not known:
             out.unresolved.append((name, f"`{redact_text(text)}` is known only at run time"))
         _plain(name, text, out, "env", known)
@@ -120,7 +121,12 @@ def _reference(workload: Workload, name: str, source: JsonObject, scope: Scope, 
             _plain(name, str(data[key]), out, "configmap")
             return
         if not reference.get("optional"):
-            out.problems.append(("missing-configmap", f"ConfigMap `{reference.get('name')}` key `{key}` (env {name}) is not in the input; add it"))
+            out.problems.append(
+                (
+                    "missing-configmap",
+                    f"ConfigMap `{reference.get('name')}` key `{key}` (env {name}) is not in the input; add it",
+                )
+            )
     if kind == "fieldRef":
         known = _field(workload, str(reference.get("fieldPath")))
         if known is not None:
@@ -159,7 +165,9 @@ def mounted_files(workload: Workload, container: JsonObject, scope: Scope) -> di
             if found is None:
                 continue
             data = {str(key): value for key, value in mapping(found.get("data")).items() if isinstance(value, str)}
-            chosen = {str(item.get("path")): str(item.get("key")) for item in items(reference.get("items"))} or {key: key for key in data}
+            chosen = {str(item.get("path")): str(item.get("key")) for item in items(reference.get("items"))} or {
+                key: key for key in data
+            }
             for path, key in chosen.items():
                 if key in data and (not sub_path or path == sub_path):
                     out[base if sub_path else f"{base}/{path}"] = data[key]
@@ -171,7 +179,11 @@ def missing_configmaps(workload: Workload, container: JsonObject, scope: Scope) 
     for mount, volume in _mounts(workload, container):
         for source in [volume, *items(mapping(volume.get("projected")).get("sources"))]:
             reference = mapping(source.get("configMap"))
-            if reference.get("name") and not reference.get("optional") and scope.configmap(workload.namespace, str(reference["name"])) is None:
+            if (
+                reference.get("name")
+                and not reference.get("optional")
+                and scope.configmap(workload.namespace, str(reference["name"])) is None
+            ):
                 yield str(mount.get("mountPath") or ""), str(reference["name"])
 
 
@@ -218,7 +230,10 @@ def resources(workload: Workload, container: JsonObject, scope: Scope) -> dict[s
     product = workload.product or _product(workload.pod)
     if product:
         out["product"] = product
-    limits, requests = mapping(mapping(container.get("resources")).get("limits")), mapping(mapping(container.get("resources")).get("requests"))
+    limits, requests = (
+        mapping(mapping(container.get("resources")).get("limits")),
+        mapping(mapping(container.get("resources")).get("requests")),
+    )
     for name in ("cpu", "memory", "ephemeral-storage"):
         for label, table in (("limits", limits), ("requests", requests)):
             if name in table:
@@ -227,7 +242,10 @@ def resources(workload: Workload, container: JsonObject, scope: Scope) -> dict[s
 
 
 def _claimed(workload: Workload, container: JsonObject, scope: Scope) -> tuple[str, int] | None:
-    named = {str(claim.get("name")): str(claim.get("resourceClaimTemplateName") or "") for claim in items(workload.pod.get("resourceClaims"))}
+    named = {
+        str(claim.get("name")): str(claim.get("resourceClaimTemplateName") or "")
+        for claim in items(workload.pod.get("resourceClaims"))
+    }
     total, device = 0, ""
     for claim in items(mapping(container.get("resources")).get("claims")):
         template = scope.claims.get(named.get(str(claim.get("name")), ""))
@@ -244,10 +262,21 @@ def _product(pod: JsonObject) -> str | None:
     for key in _PRODUCT_KEYS:
         if key in selector:
             return str(selector[key])
-    terms = items(mapping(mapping(mapping(pod.get("affinity")).get("nodeAffinity")).get("requiredDuringSchedulingIgnoredDuringExecution")).get("nodeSelectorTerms"))
+    terms = items(
+        mapping(
+            mapping(mapping(pod.get("affinity")).get("nodeAffinity")).get(
+                "requiredDuringSchedulingIgnoredDuringExecution"
+            )
+        ).get("nodeSelectorTerms")
+    )
     for term in terms:
         for expression in items(term.get("matchExpressions")):
             found = expression.get("values")
-            if expression.get("key") in _PRODUCT_KEYS and isinstance(found, list) and found and expression.get("operator") == "In":
+            if (
+                expression.get("key") in _PRODUCT_KEYS
+                and isinstance(found, list)
+                and found
+                and expression.get("operator") == "In"
+            ):
                 return str(found[0])
     return None

@@ -13,9 +13,9 @@ from typing import Any
 
 from manifests import digest, pods
 from manifests.codes import make_finding
-from manifests.engines import grammar, sources
+from manifests.engines import sources
 from manifests.images import ImageFacts, image_facts
-from manifests.importers.registry import JsonObject, Scope, Workload, items, mapping, text_list
+from manifests.importers.registry import JsonObject, Scope, Workload, items, text_list
 from manifests.launch import Arg, CommandLine, Context, Launch, read_command_line
 from manifests.model import REDACTED, Backend, Engine, Finding, Manifest, Model, Setting, Source, Unresolved
 from manifests.secrets import is_secret_flag, redact_script, redact_text, salted_hash
@@ -43,10 +43,14 @@ class _Container:
     init: bool
 
 
-def resolve(workload: Workload, scope: Scope, origin: Origin, salt: bytes | None, version: str | None) -> tuple[list[Manifest], list[Finding]]:
+def resolve(
+    workload: Workload, scope: Scope, origin: Origin, salt: bytes | None, version: str | None
+) -> tuple[list[Manifest], list[Finding]]:
     """The manifests of a workload and what is to be said about it."""
     findings: list[Finding] = []
-    containers = [_read(workload, scope, origin, spec, path, init, findings) for spec, path, init in _containers(workload)]
+    containers = [
+        _read(workload, scope, origin, spec, path, init, findings) for spec, path, init in _containers(workload)
+    ]
     serving = [(container, _part(workload, container)) for container in containers]
     manifests = []
     for container, part in serving:
@@ -55,7 +59,15 @@ def resolve(workload: Workload, scope: Scope, origin: Origin, salt: bytes | None
     servers = [m for m in manifests if m.role not in ("sidecar", "router", "frontend") and m.engine.name != "unknown"]
     if len(servers) > 1:
         names = ", ".join(f"{m.name}/{m.container}" for m in servers)
-        findings.append(make_finding("ambiguous-command", f"these containers of one pod all look like model servers: {names}; choose one with --select NAME/CONTAINER", origin.file, workload.path))
+        findings.append(
+            make_finding(
+                "ambiguous-command",
+                f"these containers of one pod all look like model servers: {names}; choose one with --select "
+                "NAME/CONTAINER",
+                origin.file,
+                workload.path,
+            )
+        )
     return manifests, findings
 
 
@@ -69,15 +81,20 @@ def _containers(workload: Workload) -> list[tuple[JsonObject, str, bool]]:
     return out
 
 
-def _read(workload: Workload, scope: Scope, origin: Origin, spec: JsonObject, path: str, init: bool, findings: list[Finding]) -> _Container:
+def _read(
+    workload: Workload, scope: Scope, origin: Origin, spec: JsonObject, path: str, init: bool, findings: list[Finding]
+) -> _Container:
     image_text = spec.get("image")
     image = image_facts(str(image_text) if image_text else None)
     environment = pods.read_environment(workload, spec, scope)
     files = {**pods.mounted_files(workload, spec, scope), **workload.files}
     for what, message in environment.problems:
         findings.append(make_finding(what, message, origin.file, f"{path}.env"))
-    command, arguments = _strings(spec, "command", path, origin, findings), _strings(spec, "args", path, origin, findings)
-    if workload.server and str(spec.get("name")) in workload.server or (not workload.server and not init):
+    command, arguments = (
+        _strings(spec, "command", path, origin, findings),
+        _strings(spec, "args", path, origin, findings),
+    )
+    if (workload.server and str(spec.get("name")) in workload.server) or (not workload.server and not init):
         arguments = arguments + list(workload.added_args)
     image = _entrypoint_hint(image, workload, command, arguments)
     line = read_command_line(command, arguments, image, Context(environment.tokens, files, environment.open))
@@ -89,18 +106,33 @@ def _entrypoint_hint(image: ImageFacts, workload: Workload, command: list[Any], 
     """A custom resource that fixes the engine starts it by its operator's own entrypoint."""
     if command or not workload.engine or image.entrypoint:
         return image
-    entry = {"vllm": ("vllm", "serve"), "sglang": ("python3", "-m", "sglang.launch_server"), "trtllm": ("trtllm-serve",)}
+    entry = {
+        "vllm": ("vllm", "serve"),
+        "sglang": ("python3", "-m", "sglang.launch_server"),
+        "trtllm": ("trtllm-serve",),
+    }
     return replace(image, entrypoint=entry.get(workload.engine, ()))
 
 
 def _strings(spec: JsonObject, name: str, path: str, origin: Origin, findings: list[Finding]) -> list[Any]:
     value = spec.get(name)
     if value is not None and not isinstance(value, list):
-        findings.append(make_finding("not-a-string", f"`{name}` is no list; Kubernetes refuses it", origin.file, f"{path}.{name}", "error"))
+        findings.append(
+            make_finding(
+                "not-a-string", f"`{name}` is no list; Kubernetes refuses it", origin.file, f"{path}.{name}", "error"
+            )
+        )
     out: list[Any] = []
     for index, part in enumerate(text_list(value)):
         if not isinstance(part, str):
-            findings.append(make_finding("not-a-string", f"`{name}[{index}]` is the {type(part).__name__} {part!r}, no string; quote it", origin.file, f"{path}.{name}[{index}]"))
+            findings.append(
+                make_finding(
+                    "not-a-string",
+                    f"`{name}[{index}]` is the {type(part).__name__} {part!r}, no string; quote it",
+                    origin.file,
+                    f"{path}.{name}[{index}]",
+                )
+            )
         out.append(part if isinstance(part, str) else _as_text(part))
     return out
 
@@ -129,19 +161,46 @@ def _part(workload: Workload, container: _Container) -> _Part | None:
         role = _role(workload, container, launch)
         return _Part(role, _engine_name(workload, image, launch), launch)
     if image.kind == "router":
-        return _Part("sidecar" if container.init or _has_server(workload, container) else "router", "unknown", None, "a router or endpoint picker, no engine")
+        return _Part(
+            "sidecar" if container.init or _has_server(workload, container) else "router",
+            "unknown",
+            None,
+            "a router or endpoint picker, no engine",
+        )
     if image.kind == "simulator":
-        return _Part(workload.role or "server", "unknown", Launch("unknown", "", container.line.argv, style="generic"), "an inference simulator, no engine")
+        return _Part(
+            workload.role or "server",
+            "unknown",
+            Launch("unknown", "", container.line.argv, style="generic"),
+            "an inference simulator, no engine",
+        )
     engine = workload.engine or image.engine
-    wants = engine != "unknown" or fixed or bool(pods.accelerators(container.spec)) or (launch is not None and launch.kind == "ray")
+    wants = (
+        engine != "unknown"
+        or fixed
+        or bool(pods.accelerators(container.spec))
+        or (launch is not None and launch.kind == "ray")
+    )
     if not wants or (container.init and not fixed):
         return None
     if workload.rank == "worker" or (launch is not None and launch.kind == "ray") or _joins_ray(container.line):
         if engine == "unknown" or launch is None or launch.kind == "ray":
-            if container.line.argv and not _opaque(container.line) or launch is not None:
+            if (container.line.argv and not _opaque(container.line)) or launch is not None:
                 return _Part("worker", "unknown", None, "starts no engine of its own: it joins the leader's group")
-    if launch is None and container.line.argv and not _opaque(container.line) and not workload.patch and workload.engine is None and image.engine == "unknown":
-        return _Part(workload.role or "server", "unknown", None, "asks for accelerators, but starts nothing that is known as an engine")
+    if (
+        launch is None
+        and container.line.argv
+        and not _opaque(container.line)
+        and not workload.patch
+        and workload.engine is None
+        and image.engine == "unknown"
+    ):
+        return _Part(
+            workload.role or "server",
+            "unknown",
+            None,
+            "asks for accelerators, but starts nothing that is known as an engine",
+        )
     role = "worker" if workload.rank == "worker" and launch is None else _role(workload, container, None)
     return _Part(role, engine, _argument_launch(workload, container, engine), _no_launch_reason(workload, container))
 
@@ -175,7 +234,11 @@ def _no_launch_reason(workload: Workload, container: _Container) -> str | None:
         return "a patch: the command line is not in it"
     if container.line.argv and _opaque(container.line):
         return f"starts `{container.line.argv[0].text}`, a script inside the image, which cannot be read from outside"
-    if not container.line.argv and container.image.engine in ("sglang", "trtllm", "unknown") and workload.engine is None:
+    if (
+        not container.line.argv
+        and container.image.engine in ("sglang", "trtllm", "unknown")
+        and workload.engine is None
+    ):
         return "no command and no arguments: the image decides"
     return None
 
@@ -191,7 +254,11 @@ def _engine_name(workload: Workload, image: ImageFacts, launch: Launch) -> str:
     return launch.engine
 
 
-_ROLE_WORDS = (("prefill", re.compile(r"prefill")), ("decode", re.compile(r"decode")), ("router", re.compile(r"rout(?:er|ing)|epp$|mini-lb|gateway")))
+_ROLE_WORDS = (
+    ("prefill", re.compile(r"prefill")),
+    ("decode", re.compile(r"decode")),
+    ("router", re.compile(r"rout(?:er|ing)|epp$|mini-lb|gateway")),
+)
 
 
 def _role(workload: Workload, container: _Container, launch: Launch | None) -> str:
@@ -218,7 +285,14 @@ def _role(workload: Workload, container: _Container, launch: Launch | None) -> s
 
 
 def _manifest(
-    workload: Workload, scope: Scope, origin: Origin, container: _Container, part: _Part, salt: bytes | None, version: str | None, findings: list[Finding]
+    workload: Workload,
+    scope: Scope,
+    origin: Origin,
+    container: _Container,
+    part: _Part,
+    salt: bytes | None,
+    version: str | None,
+    findings: list[Finding],
 ) -> Manifest:
     engine = _engine(workload, container, part, version)
     read = sources.read_settings(part.launch, engine, container.line, container.environment, workload.fields)
@@ -229,7 +303,15 @@ def _manifest(
     if part.reason and part.engine != "unknown" and part.launch is None and not workload.patch:
         unresolved.append(Unresolved("command", part.reason))
     if workload.patch:
-        findings.append(make_finding("patch", f"`{workload.name}` has no image: a patch, of which only what it sets is known; render it first (kubectl kustomize)", origin.file, workload.path))
+        findings.append(
+            make_finding(
+                "patch",
+                f"`{workload.name}` has no image: a patch, of which only what it sets is known; render it first "
+                "(kubectl kustomize)",
+                origin.file,
+                workload.path,
+            )
+        )
     shown = {name: _shown_value(name, value) for name, value in container.environment.shown.items()}
     secrets = {**{f"env:{k}": v for k, v in container.environment.secrets.items()}, **read.secrets}
     return Manifest(
@@ -246,8 +328,19 @@ def _manifest(
         settings=read.settings,
         environment=shown,
         resources=pods.resources(workload, container.spec, scope),
-        unresolved=tuple(unresolved + [Unresolved(f"env:{k}", why) for k, why in container.environment.unresolved if k not in {u.what for u in unresolved}]),
-        files={path: redact_script(text) for path, text in container.line.files.items() if path in read.used_files or path in container.environment.mounted},
+        unresolved=tuple(
+            unresolved
+            + [
+                Unresolved(f"env:{k}", why)
+                for k, why in container.environment.unresolved
+                if k not in {u.what for u in unresolved}
+            ]
+        ),
+        files={
+            path: redact_script(text)
+            for path, text in container.line.files.items()
+            if path in read.used_files or path in container.environment.mounted
+        },
         pod=digest.pod_facts(workload.pod, container.spec),
         extra=dict(workload.extra),
         secrets={name: salted_hash(value, salt) for name, value in secrets.items()} if salt else {},
@@ -262,7 +355,9 @@ def _shown_value(name: str, value: Any) -> Any:
 
 def _engine(workload: Workload, container: _Container, part: _Part, version: str | None) -> Engine:
     image_text = str(container.spec.get("image") or "") or None
-    same = container.image.engine == part.engine or (part.engine.startswith("triton") and container.image.engine.startswith("triton"))
+    same = container.image.engine == part.engine or (
+        part.engine.startswith("triton") and container.image.engine.startswith("triton")
+    )
     found = version or workload.version or (container.image.version if same else None)
     if part.role in ("router",) and not part.engine.startswith("dynamo"):
         found = container.image.version if same else None
@@ -277,9 +372,13 @@ def _image_findings(workload: Workload, container: _Container, origin: Origin, f
     if not image:
         return
     if re.search(r"IMAGE|replace|<.*>|\$\(|\{\{|placeholder", image):
-        findings.append(make_finding("image-placeholder", f"`{image}` is a placeholder; put the real image in", origin.file, path))
+        findings.append(
+            make_finding("image-placeholder", f"`{image}` is a placeholder; put the real image in", origin.file, path)
+        )
     elif container.image.moving:
-        findings.append(make_finding("moving-tag", f"`{image}` has a tag that moves; pin a version or a digest", origin.file, path))
+        findings.append(
+            make_finding("moving-tag", f"`{image}` has a tag that moves; pin a version or a digest", origin.file, path)
+        )
 
 
 def _shown_argv(argv: tuple[Arg, ...]) -> tuple[str, ...]:

@@ -13,9 +13,12 @@ import re
 from manifests.model import REDACTED
 
 _ENV_SECRET = re.compile(
-    r"(?:SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|APIKEY|TOKEN(?!S?(?:_|$)?(?:IZE|IZER))|_KEY$|^KEY$|_PAT$)", re.IGNORECASE
+    r"(?:SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|APIKEY|TOKEN(?!S?(?:_|$)?(?:IZE|IZER))|_KEY$|^KEY$|_PAT$)",
+    re.IGNORECASE,
 )
-_COUNTS_TOKENS = re.compile(r"TOKENS(?:_|$)|TOKENIZ|TOKEN_(?:BUDGET|LIMIT|THRESHOLD|USAGE|COUNT|PENALTY|RATIO|IDS?$)", re.IGNORECASE)
+_COUNTS_TOKENS = re.compile(
+    r"TOKENS(?:_|$)|TOKENIZ|TOKEN_(?:BUDGET|LIMIT|THRESHOLD|USAGE|COUNT|PENALTY|RATIO|IDS?$)", re.IGNORECASE
+)
 _NUMBER = re.compile(r"^\s*-?[\d.]+[kKmMgG]?\s*$")
 _FLAG_SECRET = re.compile(
     r"^(?:.*[-_])?(?:api[-_]?keys?|secret(?:[-_].*)?|password|passphrase|keyfile[-_]password|credentials?|access[-_]key(?:[-_]id)?"
@@ -37,7 +40,12 @@ def is_secret_env(name: str, value: object = None) -> bool:
     if not _ENV_SECRET.search(name):
         return False
     if _COUNTS_TOKENS.search(name) and not re.search(r"SECRET|PASSW|_KEY$|CREDENTIAL", name, re.IGNORECASE):
-        return isinstance(value, str) and bool(value) and not _NUMBER.match(value) and not re.search(r"TOKENIZ", name, re.IGNORECASE)
+        return (
+            isinstance(value, str)
+            and bool(value)
+            and not _NUMBER.match(value)
+            and not re.search(r"TOKENIZ", name, re.IGNORECASE)
+        )
     return not (value is not None and re.fullmatch(r"(?i)true|false|yes|no", str(value).strip()))
 
 

@@ -14,7 +14,6 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
 
 from tree_sitter import Language, Node, Parser
 
@@ -22,7 +21,10 @@ MAX_STEPS = 4000
 MAX_DEPTH = 24
 MAX_FILE = 256 * 1024
 _LOST_CONTINUATION = re.compile(r"\\[ \t]+(?=\r?\n)")
-_PARAMETER = re.compile(r"^\$\{(?P<bang>!?)(?P<hash>#?)(?P<name>[A-Za-z_]\w*|[0-9]+|[@*#?$!-])(?P<index>\[[^\]]*\])?(?P<op>.*)\}$", re.DOTALL)
+_PARAMETER = re.compile(
+    r"^\$\{(?P<bang>!?)(?P<hash>#?)(?P<name>[A-Za-z_]\w*|[0-9]+|[@*#?$!-])(?P<index>\[[^\]]*\])?(?P<op>.*)\}$",
+    re.DOTALL,
+)
 _NAME = re.compile(r"^[A-Za-z_]\w*$")
 _SAFE_ARITHMETIC = re.compile(r"^[\d\s+\-*/%()<>=!&|]+$")
 
@@ -93,7 +95,9 @@ class _Exit(Exception):
 
 
 class _Shell:
-    def __init__(self, env: dict[str, Token], args: list[Token], files: Callable[[str], str | None], open_env: bool) -> None:
+    def __init__(
+        self, env: dict[str, Token], args: list[Token], files: Callable[[str], str | None], open_env: bool
+    ) -> None:
         self.vars: dict[str, Value] = dict(env)
         self.exported = set(env)
         self.original = dict(env)
@@ -115,7 +119,9 @@ class _Shell:
             return
         text = text.replace("\r\n", "\n")
         for match in _LOST_CONTINUATION.finditer(text):
-            self.out.problems.append(("lost-continuation", line + text.count("\n", 0, match.start()), "a backslash followed by a blank"))
+            self.out.problems.append(
+                ("lost-continuation", line + text.count("\n", 0, match.start()), "a backslash followed by a blank")
+            )
         saved = self.data, self.base
         self.data, self.base = text.encode("utf-8", "replace"), line
         tree = _parser().parse(self.data)
@@ -179,7 +185,8 @@ class _Shell:
 
     def _on_if_statement(self, node: Node) -> None:
         branches: list[tuple[Node | None, list[Node]]] = []
-        condition, body = node.child_by_field_name("condition"), []
+        condition = node.child_by_field_name("condition")
+        body: list[Node] = []
         for child in node.named_children:
             if child.type in ("elif_clause", "else_clause"):
                 branches.append((condition, body))
@@ -265,7 +272,9 @@ class _Shell:
         for item in node.named_children:
             if item.type != "case_item":
                 continue
-            patterns = [c for i, c in enumerate(item.children) if c.is_named and item.field_name_for_child(i) == "value"]
+            patterns = [
+                c for i, c in enumerate(item.children) if c.is_named and item.field_name_for_child(i) == "value"
+            ]
             body = [c for i, c in enumerate(item.children) if c.is_named and item.field_name_for_child(i) != "value"]
             if not value.known:
                 bodies.append(body)
@@ -440,7 +449,9 @@ class _Shell:
         if words:
             self._invoke(words, prefix, background, herestring, self.line(node))
 
-    def _invoke(self, words: list[Token], prefix: dict[str, Token], background: bool, herestring: Token | None, line: int) -> None:
+    def _invoke(
+        self, words: list[Token], prefix: dict[str, Token], background: bool, herestring: Token | None, line: int
+    ) -> None:
         name = words[0].text
         if name in self.functions and words[0].known:
             self._call(name, words)
@@ -460,7 +471,22 @@ class _Shell:
         elif name == "exit":
             if not self.unsure:
                 raise _Exit
-        elif name in ("set", "shift", "read", "local", "true", "false", ":", "wait", "trap", "ulimit", "umask", "cd", "shopt", "return"):
+        elif name in (
+            "set",
+            "shift",
+            "read",
+            "local",
+            "true",
+            "false",
+            ":",
+            "wait",
+            "trap",
+            "ulimit",
+            "umask",
+            "cd",
+            "shopt",
+            "return",
+        ):
             self._builtin(name, words, herestring)
         else:
             self._emit(words, prefix, background, line)
@@ -502,13 +528,17 @@ class _Shell:
         text = " ".join(word.text for word in words[1:])
         self.run_text(text, line)
 
-    def _emit(self, words: list[Token], prefix: dict[str, Token], background: bool, line: int, replaces: bool = False) -> None:
+    def _emit(
+        self, words: list[Token], prefix: dict[str, Token], background: bool, line: int, replaces: bool = False
+    ) -> None:
         changed: dict[str, Token] = {}
         for name in self.exported:
             value = self.vars.get(name)
             if isinstance(value, Token) and self.original.get(name) != value:
                 changed[name] = value
-        self.out.commands.append(Command(tuple(words), {**changed, **prefix}, self.unsure == 0, background, replaces, line))
+        self.out.commands.append(
+            Command(tuple(words), {**changed, **prefix}, self.unsure == 0, background, replaces, line)
+        )
 
     def file(self, name: Token) -> str | None:
         """Text of a file that the script itself wrote or that the input holds."""
@@ -537,10 +567,16 @@ class _Shell:
         return None
 
     def _test_node(self, node: Node) -> bool | None:
-        if node.type in ("unary_expression", "binary_expression") and "&&" not in self.text(node) and "||" not in self.text(node):
+        if (
+            node.type in ("unary_expression", "binary_expression")
+            and "&&" not in self.text(node)
+            and "||" not in self.text(node)
+        ):
             tokens: list[Token] = []
             for child in node.children:
-                tokens += [self.one(child)] if child.is_named and child.type != "test_operator" else [Token(self.text(child))]
+                tokens += (
+                    [self.one(child)] if child.is_named and child.type != "test_operator" else [Token(self.text(child))]
+                )
             return self._test_words(tokens)
         if node.type in ("word", "string", "simple_expansion", "expansion", "concatenation", "number"):
             token = self.one(node)
@@ -564,7 +600,9 @@ class _Shell:
                 return left != right
             if re.fullmatch(r"-?\d{1,18}", left) and re.fullmatch(r"-?\d{1,18}", right):
                 a, b = int(left), int(right)
-                return {"-eq": a == b, "-ne": a != b, "-lt": a < b, "-le": a <= b, "-gt": a > b, "-ge": a >= b}.get(operator)
+                return {"-eq": a == b, "-ne": a != b, "-lt": a < b, "-le": a <= b, "-gt": a > b, "-ge": a >= b}.get(
+                    operator
+                )
         return None
 
     # --- words ------------------------------------------------------------------------------------------------------------
@@ -584,7 +622,11 @@ class _Shell:
             return [Token(token.text, token.known, line) for token in multiple]
         if node.type in ("simple_expansion", "expansion", "command_substitution"):
             token = self.one(node)
-            return [Token(part, True, line) for part in token.text.split()] if token.known else [Token(token.text, False, line)]
+            return (
+                [Token(part, True, line) for part in token.text.split()]
+                if token.known
+                else [Token(token.text, False, line)]
+            )
         if node.type == "concatenation":
             return self._concatenation(node, line)
         return [self.one(node)]
@@ -612,7 +654,11 @@ class _Shell:
             return None
         source = self.text(inner)
         if source in ("$@", "${@}") or (source in ("$*", "${*}") and inner is node):
-            return list(self.args) if inner is not node else [Token(p, t.known, t.line) for t in self.args for p in (t.text.split() if t.known else [t.text])]
+            return (
+                list(self.args)
+                if inner is not node
+                else [Token(p, t.known, t.line) for t in self.args for p in (t.text.split() if t.known else [t.text])]
+            )
         match = re.fullmatch(r"\$\{([A-Za-z_]\w*)\[([@*])\](?::?[-+](.*))?\}", source, re.DOTALL)
         if match is None:
             return None
@@ -642,7 +688,9 @@ class _Shell:
         if kind in ("string", "translated_string"):
             start = node.start_byte + (2 if kind == "translated_string" else 1)
             return [
-                Token(re.sub(r'\\([$`"\\])', r"\1", piece.text.replace("\\\n", "")), True) if piece.known and piece.line == -1 else piece
+                Token(re.sub(r'\\([$`"\\])', r"\1", piece.text.replace("\\\n", "")), True)
+                if piece.known and piece.line == -1
+                else piece
                 for piece in self._pieces(node, start, max(start, node.end_byte - 1))
             ]
         if kind == "concatenation":
@@ -668,7 +716,11 @@ class _Shell:
         out: list[Token] = []
         at = start
         for child in node.named_children:
-            if child.type in ("string_content", "heredoc_content", "raw_string", "word", "comment") or child.start_byte < at or child.end_byte > end:
+            if (
+                child.type in ("string_content", "heredoc_content", "raw_string", "word", "comment")
+                or child.start_byte < at
+                or child.end_byte > end
+            ):
                 continue
             if child.start_byte > at:
                 out.append(Token(self.data[at : child.start_byte].decode("utf-8", "replace"), True, -1))
@@ -766,10 +818,12 @@ class _Shell:
         body = source[3:-2] if source.startswith("$((") else source[2:-1]
 
         def number(match: re.Match[str]) -> str:
-            value = self.vars.get(match[1])
-            return value.text if isinstance(value, Token) and value.known and re.fullmatch(r"-?\d{1,18}", value.text) else match[0]
+            value = self.vars.get(match[1] or match[2])
+            if isinstance(value, Token) and value.known and re.fullmatch(r"-?\d{1,18}", value.text):
+                return value.text
+            return match[0]
 
-        body = re.sub(r"\$\{?([A-Za-z_]\w*)(?::?-\d+)?\}?|\b([A-Za-z_]\w*)\b", lambda m: number(m) if m[1] else number(_Named(m[2])), body)
+        body = re.sub(r"\$\{?([A-Za-z_]\w*)(?::?-\d+)?\}?|\b([A-Za-z_]\w*)\b", number, body)
         if not _SAFE_ARITHMETIC.match(body) or "**" in body or len(body) > 200:
             return Token(source, False)
         result = _evaluate(body)
@@ -785,16 +839,6 @@ class _Shell:
             if printed is not None:
                 return Token(printed.rstrip("\n"))
         return Token(" ".join(source.split()), False)
-
-
-class _Named:
-    """The part of a match object that the number lookup uses."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __getitem__(self, _: Any) -> str:
-        return self.name
 
 
 def _first_error(node: Node) -> int:
@@ -892,5 +936,16 @@ def _printf(form: str, values: list[str]) -> str | None:
 
 
 def _ansi(text: str) -> str:
-    table = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"', "a": "\a", "b": "\b", "e": "\x1b", "0": "\0"}
+    table = {
+        "n": "\n",
+        "t": "\t",
+        "r": "\r",
+        "\\": "\\",
+        "'": "'",
+        '"': '"',
+        "a": "\a",
+        "b": "\b",
+        "e": "\x1b",
+        "0": "\0",
+    }
     return re.sub(r"\\(.)", lambda match: table.get(match[1], match[0]), text, flags=re.DOTALL)

@@ -26,13 +26,22 @@ def read_stored(obj: JsonObject, file: str, index: int) -> list[Manifest] | None
 
 
 def _is_manifest(value: Any) -> bool:
-    return isinstance(value, dict) and isinstance(value.get("engine"), dict) and isinstance(value.get("settings"), dict) and "argv" in value
+    return (
+        isinstance(value, dict)
+        and isinstance(value.get("engine"), dict)
+        and isinstance(value.get("settings"), dict)
+        and "argv" in value
+    )
 
 
 def _manifest(value: JsonObject, file: str, index: int) -> Manifest:
     engine, model, source = mapping(value.get("engine")), mapping(value.get("model")), mapping(value.get("source"))
     backend = mapping(engine.get("backend"))
-    unresolved = tuple(Unresolved(str(entry.get("what")), str(entry.get("why"))) for entry in value.get("unresolved") or [] if isinstance(entry, dict))
+    unresolved = tuple(
+        Unresolved(str(entry.get("what")), str(entry.get("why")))
+        for entry in value.get("unresolved") or []
+        if isinstance(entry, dict)
+    )
     opaque = {entry.what for entry in unresolved}
     return Manifest(
         name=str(value.get("name") or "unnamed"),
@@ -43,12 +52,17 @@ def _manifest(value: JsonObject, file: str, index: int) -> Manifest:
         replicas=whole_number(value.get("replicas")),
         source=Source(file, index, _text(source.get("kind")), str(source.get("path") or "")),
         engine=Engine(
-            str(engine.get("name") or "unknown"), _text(engine.get("version")), _text(engine.get("image")),
+            str(engine.get("name") or "unknown"),
+            _text(engine.get("version")),
+            _text(engine.get("image")),
             Backend(str(backend.get("name")), _text(backend.get("version"))) if backend else None,
         ),  # fmt: skip
         model=Model(_text(model.get("id")), _text(model.get("revision"))),
         argv=tuple(str(part) for part in value.get("argv") or []),
-        settings={str(key): _setting(mapping(part), str(key) in opaque) for key, part in mapping(value.get("settings")).items()},
+        settings={
+            str(key): _setting(mapping(part), str(key) in opaque)
+            for key, part in mapping(value.get("settings")).items()
+        },
         environment={str(k): _text(v) for k, v in mapping(value.get("environment")).items()},
         resources=_plain(mapping(value.get("resources"))),
         unresolved=unresolved,
@@ -63,7 +77,13 @@ def _manifest(value: JsonObject, file: str, index: int) -> Manifest:
 def _setting(value: JsonObject, unresolved: bool) -> Setting:
     held = _plain(value.get("value"))
     written = str(value.get("written") or "")
-    return Setting(held, str(value.get("origin") or "args"), written, whole_number(value.get("line")), str(held if held is not None else written) if unresolved else None)
+    return Setting(
+        held,
+        str(value.get("origin") or "args"),
+        written,
+        whole_number(value.get("line")),
+        str(held if held is not None else written) if unresolved else None,
+    )
 
 
 def _text(value: Any) -> str | None:

@@ -20,12 +20,16 @@ MAX_NODES = 200_000
 MAX_SCALAR = 1024 * 1024
 
 _INT = re.compile(r"^[-+]?(?:0|[1-9][0-9_]*|0o?[0-7_]+|0x[0-9a-fA-F_]+|0b[01_]+)$")
-_FLOAT = re.compile(r"^[-+]?(?:(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?|[0-9][0-9_]*[eE][-+]?[0-9]+)$")
+_FLOAT = re.compile(
+    r"^[-+]?(?:(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?|[0-9][0-9_]*[eE][-+]?[0-9]+)$"
+)
 _TRUE = frozenset({"true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"})
 _FALSE = frozenset({"false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF"})
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
 _TAB_AFTER = re.compile(r" *\t")
-_HELM = re.compile(r"(?m)\{\{-?\s*(?:if|range|with|include|define|template|end|else|toYaml|\.Values|\.Release|\.Chart|/\*|\$)")
+_HELM = re.compile(
+    r"(?m)\{\{-?\s*(?:if|range|with|include|define|template|end|else|toYaml|\.Values|\.Release|\.Chart|/\*|\$)"
+)
 
 
 class YamlRefused(Exception):
@@ -76,7 +80,9 @@ def line_of(value: Any, default: int | None = None) -> int | None:
 def decode(data: bytes) -> str:
     """The text of a file: UTF-8 (or UTF-16 with a mark), bounded, without characters that YAML does not allow."""
     if len(data) > MAX_BYTES:
-        raise YamlRefused("", f"larger than {MAX_BYTES // (1024 * 1024)} MiB", "split the file, or give only the objects that serve")
+        raise YamlRefused(
+            "", f"larger than {MAX_BYTES // (1024 * 1024)} MiB", "split the file, or give only the objects that serve"
+        )
     try:
         encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
         return data.decode(encoding)
@@ -92,7 +98,9 @@ def load_all(text: str) -> list[Loaded]:
         YamlRefused: invalid YAML, a Helm template, too deep, too many nodes, or aliases that expand too far.
     """
     if len(text) > MAX_BYTES:
-        raise YamlRefused("", f"larger than {MAX_BYTES // (1024 * 1024)} MiB", "split the file, or give only the objects that serve")
+        raise YamlRefused(
+            "", f"larger than {MAX_BYTES // (1024 * 1024)} MiB", "split the file, or give only the objects that serve"
+        )
     try:
         return list(_Builder(str(text)).documents())
     except yaml.YAMLError as error:
@@ -110,7 +118,9 @@ def _helm(text: str) -> YamlRefused | None:
     line = text.count("\n", 0, helm.start()) + 1
     column = helm.start() - (text.rfind("\n", 0, helm.start()) + 1) + 1
     return YamlRefused(
-        f"{line}:{column}", "a Helm template, not YAML", "render it first: helm template RELEASE CHART | weighlock import -"
+        f"{line}:{column}",
+        "a Helm template, not YAML",
+        "render it first: helm template RELEASE CHART | weighlock import -",
     )
 
 
@@ -123,11 +133,19 @@ def _explain(text: str, error: yaml.YAMLError) -> YamlRefused:
     if isinstance(error, yaml.reader.ReaderError):
         position = error.position if isinstance(error.position, int) else 0
         line = text.count("\n", 0, position) + 1
-        return YamlRefused(f"{line}:1", "a control character, which YAML does not allow", "remove it or write it as an escape in double quotes")
+        return YamlRefused(
+            f"{line}:1",
+            "a control character, which YAML does not allow",
+            "remove it or write it as an escape in double quotes",
+        )
     lines = text.splitlines()
     line_text = lines[mark.line] if mark is not None and mark.line < len(lines) else ""
     if mark is not None and "\t" in line_text[: mark.column + 1]:
-        return YamlRefused(f"{mark.line + 1}:{line_text.index(chr(9)) + 1}", "a tab character in the indentation", "indent with spaces only")
+        return YamlRefused(
+            f"{mark.line + 1}:{line_text.index(chr(9)) + 1}",
+            "a tab character in the indentation",
+            "indent with spaces only",
+        )
     problem = " ".join(str(getattr(error, "problem", None) or error).split())[:160]
     return YamlRefused(where, f"invalid YAML: {problem}", "correct the indentation or quoting at this place")
 
@@ -155,12 +173,18 @@ class _Builder:
     def _count(self, weight: int, mark: Any) -> None:
         self._nodes += weight
         if self._nodes > MAX_NODES:
-            raise YamlRefused(f"{mark.line + 1}:{mark.column + 1}", f"more than {MAX_NODES} values once aliases are expanded", "split the file")
+            raise YamlRefused(
+                f"{mark.line + 1}:{mark.column + 1}",
+                f"more than {MAX_NODES} values once aliases are expanded",
+                "split the file",
+            )
 
     def _value(self, event: Any, depth: int) -> tuple[Any, int]:
         mark = event.start_mark
         if depth > MAX_DEPTH:
-            raise YamlRefused(f"{mark.line + 1}:{mark.column + 1}", "nested too deep", f"use at most {MAX_DEPTH} levels")
+            raise YamlRefused(
+                f"{mark.line + 1}:{mark.column + 1}", "nested too deep", f"use at most {MAX_DEPTH} levels"
+            )
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event)
         self._count(1, mark)
@@ -209,11 +233,17 @@ class _Builder:
                 break
             mark = event.start_mark
             if not isinstance(event, yaml.ScalarEvent) and not isinstance(event, yaml.AliasEvent):
-                raise YamlRefused(f"{mark.line + 1}:{mark.column + 1}", "a mapping key is itself a list or mapping", "use a plain key")
+                raise YamlRefused(
+                    f"{mark.line + 1}:{mark.column + 1}", "a mapping key is itself a list or mapping", "use a plain key"
+                )
             if isinstance(event, yaml.AliasEvent):
                 key_value, _ = self._alias(event)
                 if isinstance(key_value, dict | list):
-                    raise YamlRefused(f"{mark.line + 1}:{mark.column + 1}", "a mapping key is itself a list or mapping", "use a plain key")
+                    raise YamlRefused(
+                        f"{mark.line + 1}:{mark.column + 1}",
+                        "a mapping key is itself a list or mapping",
+                        "use a plain key",
+                    )
                 key = text_of(key_value)
             else:
                 self._count(1, mark)
@@ -239,11 +269,15 @@ class _Builder:
         if self._text and not event.style and _TAB_AFTER.match(self._text, event.end_mark.index):
             mark = event.end_mark
             raise YamlRefused(
-                f"{mark.line + 1}:{mark.column + 1}", "a tab character after a value, which not every YAML reader takes", "use spaces only"
+                f"{mark.line + 1}:{mark.column + 1}",
+                "a tab character after a value, which not every YAML reader takes",
+                "use spaces only",
             )
         if len(raw) > MAX_SCALAR:
             mark = event.start_mark
-            raise YamlRefused(f"{mark.line + 1}:{mark.column + 1}", "a value of more than 1 MiB", "mount it from a volume instead")
+            raise YamlRefused(
+                f"{mark.line + 1}:{mark.column + 1}", "a value of more than 1 MiB", "mount it from a volume instead"
+            )
         plain = not event.style and (event.tag is None or event.tag == "!")
         tag = event.tag
         if plain and event.implicit[0]:

@@ -6,7 +6,9 @@ engine or a version). Knows nothing of manifests; values are parsed by :func:`pa
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -17,6 +19,7 @@ from manifests.versions import bracket, version_key
 
 ABSENT = "ABSENT"
 _UNKNOWN_DEFAULTS = frozenset({"(declared elsewhere)", ""})
+_CODE = re.compile(r"\w\(|\]\[|^not |\bif\b.*\belse\b|model_kwargs|AsyncEngineArgs\.|BuildConfig\.|self\.")
 _PART_OF = {
     "dynamo-vllm": ("dynamo.runtime", "dynamo.vllm"),
     "dynamo-sglang": ("dynamo.runtime", "dynamo.sglang"),
@@ -124,9 +127,12 @@ class Catalog:
         if below is None or above is None:
             return Default("unknown")
         low, high = _value_at(history, below), _value_at(history, above)
-        if low == high or below == above:
-            return _as_default(switch, low)
-        return Default("bracketed", None, (_as_default(switch, low).value, _as_default(switch, high).value))
+        first, second = _as_default(switch, low), _as_default(switch, high)
+        if first == second or below == above:
+            return first
+        if first.status == second.status == "known":
+            return Default("bracketed", None, (first.value, second.value))
+        return Default("unknown")
 
 
 def switch_is_launcher(switch: Switch) -> bool:
@@ -149,7 +155,7 @@ def _as_default(switch: Switch, written: str) -> Default:
         return Default("absent")
     if written in _UNKNOWN_DEFAULTS and not (switch.kind == "str" and written == "" and not switch.history):
         return Default("unknown")
-    if written == "":
+    if written == "" or _CODE.search(written):
         return Default("unknown")
     return Default("known", parse_default(written))
 
@@ -163,7 +169,11 @@ def parse_default(written: str) -> Any:
     if written in ("False", "false", "disabled"):
         return False
     if written.startswith("factory:"):
-        return {"factory:dict": {}, "factory:list": [], "factory:list)": [], "factory:set": [], "factory:lambda: []": []}.get(written, written)
+        return _factory(
+            written.removeprefix("factory:").rstrip(")")
+            if written.endswith("list)")
+            else written.removeprefix("factory:")
+        )
     try:
         number = float(written)
     except ValueError:
@@ -171,11 +181,25 @@ def parse_default(written: str) -> Any:
     return int(number) if number.is_integer() and "." not in written and "e" not in written.lower() else number
 
 
+def _factory(source: str) -> Any:
+    """The value of a default factory: an empty container, a literal after ``lambda:``, an empty configuration object."""
+    if source in ("list", "set"):
+        return []
+    if source.startswith("lambda:"):
+        try:
+            return ast.literal_eval(source.removeprefix("lambda:").strip())
+        except (ValueError, SyntaxError):
+            return source
+    return {} if source == "dict" or source[:1].isupper() else source
+
+
 def _plain_text(written: str) -> Any:
     if len(written) > 1 and written[0] == written[-1] and written[0] in "'\"":
         return written[1:-1]
-    head, dot, member = written.partition(".")
-    if dot and member.isupper() and head[:1].isupper():
+    if written == "[]":
+        return []
+    head, dot, member = written.removesuffix(".value").partition(".")
+    if dot and member.isupper() and head[:1].isupper() and not head.isupper():
         return member.lower()
     return written
 
@@ -190,7 +214,9 @@ def canonical(flag: str) -> str:
 
 @cache
 def _raw(file: str) -> dict[str, Any]:
-    data: dict[str, Any] = json.loads(resources.files("manifests.catalog").joinpath(f"{file}.json").read_text(encoding="utf-8"))
+    data: dict[str, Any] = json.loads(
+        resources.files("manifests.catalog").joinpath(f"{file}.json").read_text(encoding="utf-8")
+    )
     return data
 
 

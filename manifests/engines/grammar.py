@@ -19,6 +19,7 @@ from manifests.engines import values
 from manifests.launch import Arg, Launch
 from manifests.model import REDACTED, Setting
 from manifests.secrets import is_secret_flag, redact_text
+from manifests.versions import version_key
 
 _NEGATIVE = re.compile(r"^-\d+$|^-\d*\.\d+$")
 _FLAG_LIKE = re.compile(r"^--?[A-Za-z]")
@@ -90,7 +91,11 @@ class _Parser:
     def _norm(self, spelling: str) -> str:
         if self.launch.style in ("click", "llamacpp") or self.family == "vllm":
             head, dot, tail = spelling.partition(".")
-            return (head.replace("_", "-") if spelling.startswith("--") or self.launch.style == "llamacpp" else head) + dot + tail
+            return (
+                (head.replace("_", "-") if spelling.startswith("--") or self.launch.style == "llamacpp" else head)
+                + dot
+                + tail
+            )
         return spelling
 
     def run(self) -> Parsed:
@@ -128,7 +133,11 @@ class _Parser:
             self._set(name, text, argument, text, argument.known)
         elif self.launch.catalog:
             self.out.findings.append(
-                ("stray-argument", f"`{_short(text)}` belongs to no flag and is no model name here: the engine ignores it or refuses to start; remove it")
+                (
+                    "stray-argument",
+                    f"`{_short(text)}` belongs to no flag and is no model name here: the engine ignores it or refuses "
+                    "to start; remove it",
+                )
             )
         self.out.positionals.append(argument)
 
@@ -139,13 +148,18 @@ class _Parser:
         shown = redact_text(text if not is_secret_flag(flag.lstrip("-")) else f"{flag} {REDACTED}")
         if not rest:
             self.out.findings.append(
-                ("suspicious-whitespace", f"`{shown}` carries a blank inside the argument, so the engine does not see the flag; remove the blank or the quotes")
+                (
+                    "suspicious-whitespace",
+                    f"`{shown}` carries a blank inside the argument, so the engine does not see the flag; remove the "
+                    "blank or the quotes",
+                )
             )
             return
         self.out.findings.append(
             (
                 "flag-and-value-in-one-token",
-                f"`{_short(shown)}` is one argument with a blank inside: the engine takes it for a model name, not for a flag, "
+                f"`{_short(shown)}` is one argument with a blank inside: the engine takes it for a model name, not "
+                "for a flag, "
                 f"and runs without it; write `{flag}` and its value as two list items or join them with `=`",
             )
         )
@@ -159,7 +173,11 @@ class _Parser:
             name = self.spellings[norm]
             found = find_switch(self.catalogs, name)
             switch = found[0] if found else None
-            negated = bool(switch and (norm.startswith(("--no-", "-no")) or switch.negation == key) and norm != self._norm(switch.flag))
+            negated = bool(
+                switch
+                and (norm.startswith(("--no-", "-no")) or switch.negation == key)
+                and norm != self._norm(switch.flag)
+            )
             return Found(name, switch, negated, "exact" if switch and norm == self._norm(switch.flag) else "alias")
         if norm.startswith("--no-") and "--" + norm[5:] in self.spellings:
             name = self.spellings["--" + norm[5:]]
@@ -176,9 +194,13 @@ class _Parser:
         return self._unknown(norm)
 
     def _abbreviated(self, norm: str) -> Found:
-        matches = sorted({spelling for spelling in self.spellings if spelling.startswith(norm) and spelling.startswith("--")})
+        matches = sorted(
+            {spelling for spelling in self.spellings if spelling.startswith(norm) and spelling.startswith("--")}
+        )
         names = {self.spellings[spelling] for spelling in matches}
-        negatives = [spelling for spelling in self.spellings if norm.startswith("--no-") and spelling.startswith("--" + norm[5:])]
+        negatives = [
+            spelling for spelling in self.spellings if norm.startswith("--no-") and spelling.startswith("--" + norm[5:])
+        ]
         for spelling in negatives if not matches else []:
             names.add(self.spellings[spelling])
         if len(names) == 1:
@@ -192,14 +214,20 @@ class _Parser:
     def _unknown(self, norm: str) -> Found:
         name = canonical(norm)
         for part in self.catalogs:
-            switch = part.switches.get(name) or next((s for s in part.switches.values() if norm in (self._norm(a) for a in s.aliases)), None)
+            switch = part.switches.get(name) or next(
+                (s for s in part.switches.values() if norm in (self._norm(a) for a in s.aliases)), None
+            )
             if switch is None and name.startswith("no-"):
                 switch = part.switches.get(name[3:])
                 if switch is not None:
                     return Found(switch.name, switch, True, "not-in-version")
             if switch is not None:
                 return Found(switch.name, switch, False, "not-in-version")
-        near = difflib.get_close_matches(norm, [s for s in self.spellings if s.startswith("--")], 1, 0.75) if self.spellings else []
+        near = (
+            difflib.get_close_matches(norm, [s for s in self.spellings if s.startswith("--")], 1, 0.75)
+            if self.spellings
+            else []
+        )
         return Found(name, None, False, "unknown", tuple(near))
 
     def _flag(self, argument: Arg) -> None:
@@ -233,23 +261,49 @@ class _Parser:
         shown = key if len(key) < 60 else key[:57] + "..."
         add = self.out.findings.append
         if found.how == "abbreviation" and found.switch is not None:
-            add(("abbreviated-flag", f"`{shown}` is an abbreviation of `{found.switch.flag}`; a later version with a similar flag will refuse it: write it out"))
+            add(
+                (
+                    "abbreviated-flag",
+                    f"`{shown}` is an abbreviation of `{found.switch.flag}`; a later version with a similar flag will "
+                    "refuse it: write it out",
+                )
+            )
         elif found.how == "ambiguous":
-            add(("ambiguous-flag", f"`{shown}` may be {' or '.join(found.near)}: the engine refuses to start; write the flag out"))
+            add(
+                (
+                    "ambiguous-flag",
+                    f"`{shown}` may be {' or '.join(found.near)}: the engine refuses to start; write the flag out",
+                )
+            )
         elif found.how == "not-in-version" and found.switch is not None:
             self._report_version(found.switch, shown)
         elif found.how == "unknown" and self.catalogs:
             level = "unknown-short-flag" if re.match(r"^-[^-]", key) else "unknown-flag"
             hint = f"; the nearest known one is `{found.near[0]}`" if found.near else ""
-            add((level, f"`{shown}` is not a flag of {self.launch.engine} that this catalogue knows{hint}; check its spelling and the engine's version"))
+            add(
+                (
+                    level,
+                    f"`{shown}` is not a flag of {self.launch.engine} that this catalogue knows{hint}; check its "
+                    "spelling and the engine's version",
+                )
+            )
         if found.switch is not None and found.switch.removed_between and self.version is None:
             last, first = found.switch.removed_between
-            add(("removed-later", f"`{shown}` was removed between {last} and {first}: an engine from {first} on refuses to start with it"))
+            add(
+                (
+                    "removed-later",
+                    f"`{shown}` was removed between {last} and {first}: an engine from {first} on refuses to start "
+                    "with it",
+                )
+            )
 
     def _report_version(self, switch: Switch, shown: str) -> None:
         if switch.removed_between:
             last, first = switch.removed_between
-            text = f"`{shown}` was removed between {last} and {first} and {self.launch.engine} {self.version} refuses to start with it; delete it"
+            text = (
+                f"`{shown}` was removed between {last} and {first} and {self.launch.engine} {self.version} refuses "
+                "to start with it; delete it"
+            )
             self.out.findings.append(("removed-flag", text))
         else:
             first = switch.seen[0] if switch.seen else "?"
@@ -267,7 +321,11 @@ class _Parser:
         if rest == "" and self.at < len(self.args):
             rest = self.args[self.at].text
             self.at += 1
-        level = any("optimization-level" in part.switches and part.has_at(part.switches["optimization-level"], self.version) is not False for part in self.catalogs)
+        level = any(
+            "optimization-level" in part.switches
+            and part.has_at(part.switches["optimization-level"], self.version) is not False
+            for part in self.catalogs
+        )
         if re.fullmatch(r"\d", rest):
             return ("optimization-level", int(rest)) if level else ("compilation-config", {"level": int(rest)})
         if rest.startswith("."):
@@ -286,7 +344,9 @@ class _Parser:
             value = self.args[self.at]
             self.at += 1
             return value.text, value
-        self.out.findings.append(("missing-value", f"`{argument.text}` has no value: the engine refuses to start; give one"))
+        self.out.findings.append(
+            ("missing-value", f"`{argument.text}` has no value: the engine refuses to start; give one")
+        )
         return None
 
     def _single(self, found: Found, kind: str, argument: Arg, explicit: str | None) -> None:
@@ -304,18 +364,32 @@ class _Parser:
         if is_secret_flag(name):
             self.out.secrets[name] = text
             self._store(name, REDACTED, argument, f"--{name} {REDACTED}")
-            self.out.findings.append(("secret-in-argv", f"`--{name}` carries its secret on the command line, where every process list shows it; read it from a Secret"))
+            self.out.findings.append(
+                (
+                    "secret-in-argv",
+                    f"`--{name}` carries its secret on the command line, where every process list shows it; read it "
+                    "from a Secret",
+                )
+            )
             return
         if not known:
             self.out.unresolved.append((name, f"`{_short(text)}` is known only at run time"))
             self._store(name, None if kind in ("int", "float", "bool") else text, argument, written, text)
             return
-        value, problem = (values.guess(text), None) if kind == "unknown" else values.convert(kind, text, name, self.family)
+        value, problem = (
+            (values.guess(text), None) if kind == "unknown" else values.convert(kind, text, name, self.family)
+        )
         if kind == "str" and isinstance(value, str) and value.lstrip().startswith("{") and "template" not in name:
             loaded, wrong = values.convert("json", value)
             value = value if wrong else loaded
         if problem:
-            code = "quoted-value" if "quote" in problem else "comma-list" if kind == "list:int" and "," in text else "bad-value"
+            code = (
+                "quoted-value"
+                if "quote" in problem
+                else "comma-list"
+                if kind == "list:int" and "," in text
+                else "bad-value"
+            )
             self.out.findings.append((code, f"`{_short(written)}`: {problem}"))
         if isinstance(value, dict):
             value = self._merge(name, value)
@@ -323,9 +397,19 @@ class _Parser:
 
     def _check_text(self, name: str, text: str) -> None:
         if text != text.strip() and not text.strip().startswith(("{", "[")):
-            self.out.findings.append(("suspicious-whitespace", f"the value of `--{name}` begins or ends with a blank, which is part of the value; remove it"))
+            self.out.findings.append(
+                (
+                    "suspicious-whitespace",
+                    f"the value of `--{name}` begins or ends with a blank, which is part of the value; remove it",
+                )
+            )
         elif re.search(r"\s--[a-z]", text):
-            self.out.findings.append(("flag-and-value-in-one-token", f"the value of `--{name}` contains another flag: `{_short(text)}`; split it"))
+            self.out.findings.append(
+                (
+                    "flag-and-value-in-one-token",
+                    f"the value of `--{name}` contains another flag: `{_short(text)}`; split it",
+                )
+            )
 
     def _merge(self, name: str, value: dict[str, Any]) -> dict[str, Any]:
         old = self.out.settings.get(name)
@@ -337,22 +421,41 @@ class _Parser:
         value = not found.negated
         if explicit is None:
             following = self.args[self.at] if self.at < len(self.args) else None
-            if following is not None and values.boolean(following.text) is not None and following.text.strip().lower() in ("true", "false"):
+            if (
+                following is not None
+                and values.boolean(following.text) is not None
+                and following.text.strip().lower() in ("true", "false")
+            ):
                 self.at += 1
                 if self._takes_boolean(found):
                     value = bool(values.boolean(following.text)) != found.negated
                 elif found.switch is not None:
                     self.out.findings.append(
-                        ("bool-with-value", f"`{argument.text} {following.text}`: the flag takes no value, and the engine takes `{following.text}` for a model name or refuses it; use `--no-` to switch it off")
+                        (
+                            "bool-with-value",
+                            f"`{argument.text} {following.text}`: the flag takes no value, and the engine takes "
+                            f"`{following.text}` for a model name or refuses it; use `--no-` to switch it off",
+                        )
                     )
                 else:
                     value = bool(values.boolean(following.text))
-            self._store(found.name, value, argument, argument.text if following is None or following is not self.args[self.at - 1] else f"{argument.text} {following.text}")
+            self._store(
+                found.name,
+                value,
+                argument,
+                argument.text
+                if following is None or following is not self.args[self.at - 1]
+                else f"{argument.text} {following.text}",
+            )
             return
         given = values.boolean(explicit)
         if found.switch is not None and not self._takes_boolean(found):
             self.out.findings.append(
-                ("bool-with-value", f"`{argument.text}`: the flag takes no value in this engine, which refuses to start (versions before 0.9 took it); use the flag or its `--no-` form alone")
+                (
+                    "bool-with-value",
+                    f"`{argument.text}`: the flag takes no value in this engine, which refuses to start (versions "
+                    "before 0.9 took it); use the flag or its `--no-` form alone",
+                )
             )
         if given is None:
             self.out.findings.append(("bad-value", f"`{argument.text}`: `{explicit}` is no boolean"))
@@ -363,7 +466,7 @@ class _Parser:
     def _takes_boolean(self, found: Found) -> bool:
         if self.launch.style != "argparse":
             return True
-        key = catalog.version_key(self.version)
+        key = version_key(self.version)
         return self.family == "vllm" and found.name in _STORE_BOOLEAN and key is not None and key < ((0, 9), 0, 0)
 
     def _list(self, found: Found, kind: str, argument: Arg, explicit: str | None) -> None:
@@ -375,7 +478,9 @@ class _Parser:
                 items.append(self.args[self.at])
                 self.at += 1
         if not items:
-            self.out.findings.append(("missing-value", f"`{argument.text}` has no value: the engine refuses to start; give at least one"))
+            self.out.findings.append(
+                ("missing-value", f"`{argument.text}` has no value: the engine refuses to start; give at least one")
+            )
             return
         written = argument.text if explicit is not None else " ".join([argument.text, *(item.text for item in items)])
         inner = kind.partition(":")[2] or "unknown"
@@ -391,7 +496,11 @@ class _Parser:
             return
         if inner == "int" and len(items) == 1 and re.search(r"[,\s]", items[0].text.strip()):
             self.out.findings.append(
-                ("comma-list", f"`{_short(written)}`: the flag takes separate whole numbers, not one text of them: the engine refuses to start; write one argument each")
+                (
+                    "comma-list",
+                    f"`{_short(written)}`: the flag takes separate whole numbers, not one text of them: the engine "
+                    "refuses to start; write one argument each",
+                )
             )
             self._store(found.name, items[0].text, argument, written)
             return
@@ -400,7 +509,11 @@ class _Parser:
     def _store_list(self, found: Found, inner: str, items: list[Arg], argument: Arg, written: str) -> None:
         out: list[Any] = []
         for item in items:
-            value, problem = (values.guess(item.text), None) if inner == "unknown" else values.convert(inner, item.text, found.name, self.family)
+            value, problem = (
+                (values.guess(item.text), None)
+                if inner == "unknown"
+                else values.convert(inner, item.text, found.name, self.family)
+            )
             if problem and item.known:
                 self.out.findings.append(("bad-value", f"`{_short(written)}`: {problem}"))
             out.append(item.text if not item.known else value)
@@ -426,24 +539,43 @@ class _Parser:
         base = old.value if old is not None and isinstance(old.value, dict) else {}
         if append:
             previous = _lookup(base, path)
-            leaf = [*(previous if isinstance(previous, list) else []), *(str(leaf).split(",") if isinstance(leaf, str) else [leaf])]
+            leaf = [
+                *(previous if isinstance(previous, list) else []),
+                *(str(leaf).split(",") if isinstance(leaf, str) else [leaf]),
+            ]
         merged = _deep(base, _nest(path, leaf))
         if not source.known:
             self.out.unresolved.append((found.name, f"`{_short(text)}` is known only at run time"))
         self.out.settings[name] = Setting(
-            merged, argument.origin, redact_text(written) if old is None else f"{old.written} {redact_text(written)}", argument.line, None if source.known else written
+            merged,
+            argument.origin,
+            redact_text(written) if old is None else f"{old.written} {redact_text(written)}",
+            argument.line,
+            None if source.known else written,
         )
 
-    def _store(self, name: str, value: Any, argument: Arg, written: str | None = None, expression: str | None = None) -> None:
+    def _store(
+        self, name: str, value: Any, argument: Arg, written: str | None = None, expression: str | None = None
+    ) -> None:
         old = self.out.settings.get(name)
         text = redact_text(written if written is not None else argument.text)
-        if old is not None and not (isinstance(old.value, dict) and isinstance(value, dict)) and self.launch.style != "generic":
+        if (
+            old is not None
+            and not (isinstance(old.value, dict) and isinstance(value, dict))
+            and self.launch.style != "generic"
+        ):
             if old.origin not in ("config-file", "configmap") and old.value != value:
                 self.out.findings.append(
-                    ("duplicate-flag", f"`--{name}` is given twice ({_short(old.written)}, then {_short(text)}): the last one counts; remove the other")
+                    (
+                        "duplicate-flag",
+                        f"`--{name}` is given twice ({_short(old.written)}, then {_short(text)}): the last one "
+                        "counts; remove the other",
+                    )
                 )
             elif old.origin not in ("config-file", "configmap"):
-                self.out.findings.append(("duplicate-flag", f"`--{name}` is given twice with the same value; remove one"))
+                self.out.findings.append(
+                    ("duplicate-flag", f"`--{name}` is given twice with the same value; remove one")
+                )
         if isinstance(value, str):
             value = redact_text(value)
         self.out.settings[name] = Setting(value, argument.origin, text, argument.line, expression)

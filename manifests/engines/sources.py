@@ -46,7 +46,9 @@ class Read:
     used_files: set[str] = field(default_factory=set)
 
 
-def read_settings(launch: Launch | None, engine: Engine, line: CommandLine, environment: Environment, fields: tuple[Field, ...] = ()) -> Read:
+def read_settings(
+    launch: Launch | None, engine: Engine, line: CommandLine, environment: Environment, fields: tuple[Field, ...] = ()
+) -> Read:
     """The effective settings of one container."""
     out = Read()
     if launch is not None:
@@ -65,7 +67,12 @@ def _field(name: str, entry: Field, out: Read) -> None:
     found = grammar.find_switch(grammar.catalogs_of(name), entry.name)
     value = entry.value
     if isinstance(value, str) and found is not None:
-        value, _ = values.convert(found[0].kind.removeprefix("list:") if found[0].kind.startswith("list") else found[0].kind, value, entry.name, name)
+        value, _ = values.convert(
+            found[0].kind.removeprefix("list:") if found[0].kind.startswith("list") else found[0].kind,
+            value,
+            entry.name,
+            name,
+        )
     elif hasattr(value, "raw"):
         value = float(value)
     if entry.name in out.settings:
@@ -86,7 +93,12 @@ def _config_file(launch: Launch, engine: Engine, line: CommandLine, environment:
     text = line.files.get(path)
     if text is None:
         out.unresolved.append((f"file:{path}", "the config file is not in the input: its values are not known"))
-        out.findings.append(("config-file-not-found", f"`{path}` is read by the engine but is not in the input; add the ConfigMap that holds it"))
+        out.findings.append(
+            (
+                "config-file-not-found",
+                f"`{path}` is read by the engine but is not in the input; add the ConfigMap that holds it",
+            )
+        )
         return
     out.used_files.add(path)
     origin = "configmap" if path in environment.mounted else "config-file"
@@ -115,7 +127,13 @@ def _flat(content: Mapping[str, Any], path: str, origin: str, launch: Launch, en
             if value:
                 arguments.append(Arg(flag, True, line, origin))
             else:
-                out.findings.append(("config-false-ignored", f"`{key}: false` in `{path}` is dropped by the reader and changes nothing; write `no-{key}: true`"))
+                out.findings.append(
+                    (
+                        "config-false-ignored",
+                        f"`{key}: false` in `{path}` is dropped by the reader and changes nothing; write `no-{key}: "
+                        "true`",
+                    )
+                )
         elif isinstance(value, list):
             arguments.append(Arg(flag, True, line, origin))
             arguments += [Arg(text_of(item), True, line, origin) for item in value]
@@ -125,15 +143,24 @@ def _flat(content: Mapping[str, Any], path: str, origin: str, launch: Launch, en
             arguments += [Arg(flag, True, line, origin), Arg(json.dumps(value), True, line, origin)]
         else:
             arguments += [Arg(flag, True, line, origin), Arg(text_of(value), True, line, origin)]
-    parsed = grammar.parse(Launch(launch.engine, launch.catalog, tuple(arguments), style=launch.style), engine.family_version)
+    parsed = grammar.parse(
+        Launch(launch.engine, launch.catalog, tuple(arguments), style=launch.style), engine.family_version
+    )
     out.findings += parsed.findings
     out.secrets.update({name: secret for name, secret in parsed.secrets.items() if name not in out.secrets})
     for name, setting in parsed.settings.items():
         mine = out.settings.get(name)
         if mine is None:
-            out.settings[name] = Setting(setting.value, origin, setting.written.removeprefix("--"), None, setting.expression)
+            out.settings[name] = Setting(
+                setting.value, origin, setting.written.removeprefix("--"), None, setting.expression
+            )
         elif mine.value != setting.value:
-            out.findings.append(("config-overridden", f"`{name}` is {setting.value!r} in `{path}` but {mine.value!r} on the command line, which wins"))
+            out.findings.append(
+                (
+                    "config-overridden",
+                    f"`{name}` is {setting.value!r} in `{path}` but {mine.value!r} on the command line, which wins",
+                )
+            )
 
 
 def _trtllm(content: Mapping[str, Any], path: str, origin: str, engine: Engine, out: Read) -> None:
@@ -144,26 +171,64 @@ def _trtllm(content: Mapping[str, Any], path: str, origin: str, engine: Engine, 
         name = trtllm_name(key, known)
         cli = out.settings.get(name) or out.settings.get(_twin(name))
         if cli is None:
-            out.settings[name] = Setting(_plain(value), origin, f"{key}: {text_of(value)}"[:200], getattr(value, "line", None))
+            out.settings[name] = Setting(
+                _plain(value), origin, f"{key}: {text_of(value)}"[:200], getattr(value, "line", None)
+            )
         elif cli.value != _plain(value):
-            _precedence(name, _twin(name) if name not in out.settings else name, cli, _plain(value), key, path, origin, engine, out)
+            _precedence(
+                name,
+                _twin(name) if name not in out.settings else name,
+                cli,
+                _plain(value),
+                key,
+                path,
+                origin,
+                engine,
+                out,
+            )
 
 
-def _precedence(name: str, own: str, cli: Setting, value: Any, key: str, path: str, origin: str, engine: Engine, out: Read) -> None:
+def _precedence(
+    name: str, own: str, cli: Setting, value: Any, key: str, path: str, origin: str, engine: Engine, out: Read
+) -> None:
     version = version_key(engine.version if engine.name == "trtllm" else None)
     if version is not None and version >= _TRTLLM_FLIP:
-        out.findings.append(("config-overridden", f"`{key}` is {value!r} in `{path}` but {cli.value!r} on the command line, which wins from 1.3 on"))
+        out.findings.append(
+            (
+                "config-overridden",
+                f"`{key}` is {value!r} in `{path}` but {cli.value!r} on the command line, which wins from 1.3 on",
+            )
+        )
         return
     if engine.name == "dynamo-trtllm" or (version is not None and version < _TRTLLM_FLIP_STARTS):
         out.settings.pop(own, None)
         out.settings[name] = Setting(value, origin, f"{key}: {value}")
-        out.findings.append(("config-overridden", f"`{cli.written}` is overridden by `{key}: {value}` in `{path}`, which wins before 1.3"))
+        out.findings.append(
+            (
+                "config-overridden",
+                f"`{cli.written}` is overridden by `{key}: {value}` in `{path}`, which wins before 1.3",
+            )
+        )
         return
     low = f"{cli.value} or {value}"
     out.settings.pop(own, None)
-    out.settings[name] = Setting(None, origin, f"{cli.written}; {key}: {value}", cli.line, f"ambiguous: {low} (which one wins depends on the version)")
-    out.unresolved.append((name, f"ambiguous: {low}; whether the command line or `{path}` wins depends on the engine's version"))
-    out.findings.append(("ambiguous-precedence", f"`{name}` is {cli.value!r} on the command line and {value!r} in `{path}`; this version's precedence is not known: ambiguous: {low}"))
+    out.settings[name] = Setting(
+        None,
+        origin,
+        f"{cli.written}; {key}: {value}",
+        cli.line,
+        f"ambiguous: {low} (which one wins depends on the version)",
+    )
+    out.unresolved.append(
+        (name, f"ambiguous: {low}; whether the command line or `{path}` wins depends on the engine's version")
+    )
+    out.findings.append(
+        (
+            "ambiguous-precedence",
+            f"`{name}` is {cli.value!r} on the command line and {value!r} in `{path}`; this version's precedence is "
+            f"not known: ambiguous: {low}",
+        )
+    )
 
 
 def _leaves(value: Mapping[str, Any], prefix: str) -> list[tuple[str, Any]]:
@@ -206,13 +271,19 @@ def _environment(name: str, engine: Engine, line: CommandLine, environment: Envi
     catalogs = grammar.catalogs_of(name)
     tokens = {key: token for key, token in line.env.items() if key in environment.origins or key in line.env}
     for variable, token in tokens.items():
-        switch_and_part = _twin_of(variable, name, catalogs)
+        switch_and_part = twin_of(variable, name, catalogs)
         if switch_and_part is None:
             _unread(variable, name, out)
             continue
         switch, part, is_env = switch_and_part
         if is_env and part.has_at(switch, engine.family_version) is False:
-            out.findings.append(("env-ignored", f"`{variable}` is not read by {engine.name} {engine.family_version} and changes nothing; delete it or use the flag that replaced it"))
+            out.findings.append(
+                (
+                    "env-ignored",
+                    f"`{variable}` is not read by {engine.name} {engine.family_version} and changes nothing; delete "
+                    "it or use the flag that replaced it",
+                )
+            )
             continue
         setting_name = switch.name if not is_env or "*" not in switch.name else f"env:{variable}"
         if setting_name in out.settings:
@@ -224,11 +295,17 @@ def _environment(name: str, engine: Engine, line: CommandLine, environment: Envi
         if is_env and "*" in switch.name:
             continue
         kind = _env_kind(switch)
-        value, problem = values.convert(kind, token.text, switch.name, name) if kind != "str" else (values.guess(token.text) if is_env else token.text, None)
+        value, problem = (
+            values.convert(kind, token.text, switch.name, name)
+            if kind != "str"
+            else (values.guess(token.text) if is_env else token.text, None)
+        )
         if problem:
             out.findings.append(("bad-value", f"`{variable}={redact_text(token.text)}`: {problem}"))
         shown = environment.shown.get(variable, token.text)
-        out.settings[setting_name] = Setting(shown if shown == "<redacted>" else value, "env", f"{variable}={shown}", environment.lines.get(variable))
+        out.settings[setting_name] = Setting(
+            shown if shown == "<redacted>" else value, "env", f"{variable}={shown}", environment.lines.get(variable)
+        )
 
 
 def _env_kind(switch: Switch) -> str:
@@ -238,7 +315,7 @@ def _env_kind(switch: Switch) -> str:
     return "bool" if written & {"True", "False"} else "str"
 
 
-def _twin_of(variable: str, name: str, catalogs: list[Catalog]) -> tuple[Switch, Catalog, bool] | None:
+def twin_of(variable: str, name: str, catalogs: list[Catalog]) -> tuple[Switch, Catalog, bool] | None:
     """The switch that a variable sets: an ``env:`` switch of its own, or the flag whose twin it is."""
     for part in catalogs:
         own = part.spellings.get(f"env:{variable}")
@@ -260,6 +337,14 @@ def _twin_of(variable: str, name: str, catalogs: list[Catalog]) -> tuple[Switch,
 
 def _unread(variable: str, name: str, out: Read) -> None:
     if name == "tgi" and variable in _TGI_UNREAD:
-        out.findings.append(("env-unread", f"`{variable}` is no variable of TGI (it reads `{_TGI_UNREAD[variable]}`) and changes nothing; correct its name"))
+        out.findings.append(
+            (
+                "env-unread",
+                f"`{variable}` is no variable of TGI (it reads `{_TGI_UNREAD[variable]}`) and changes nothing; "
+                "correct its name",
+            )
+        )
     elif name == "llamacpp" and variable.startswith("LLAMA_ARG_"):
-        out.findings.append(("env-unread", f"`{variable}` is no variable of llama.cpp that the catalogue knows; check its spelling"))
+        out.findings.append(
+            ("env-unread", f"`{variable}` is no variable of llama.cpp that the catalogue knows; check its spelling")
+        )

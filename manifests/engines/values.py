@@ -13,7 +13,15 @@ from typing import Any
 
 _INT = re.compile(r"^\s*[+-]?\d(?:_?\d)*\s*$")
 _HUMAN = re.compile(r"^(\d+(?:\.\d+)?)([kKmMgGtT])$")
-_HUMAN_FLAGS = frozenset({"max-model-len", "max-num-batched-tokens", "kv-cache-memory-bytes", "max-num-scheduled-tokens", "max-num-queued-tokens"})
+_HUMAN_FLAGS = frozenset(
+    {
+        "max-model-len",
+        "max-num-batched-tokens",
+        "kv-cache-memory-bytes",
+        "max-num-scheduled-tokens",
+        "max-num-queued-tokens",
+    }
+)
 _FACTOR = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 

@@ -7,7 +7,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from manifests.importers.registry import JsonObject, Scope, Workload, items, mapping, name_of, namespace_of, reader, whole_number
+from manifests.importers.registry import (
+    JsonObject,
+    Scope,
+    Workload,
+    items,
+    mapping,
+    name_of,
+    namespace_of,
+    reader,
+    whole_number,
+)
 
 # kind -> why it is context: it says how requests reach the engine or what it may do, not how it runs
 CONTEXT: dict[str, str] = {
@@ -58,12 +68,18 @@ CONTEXT: dict[str, str] = {
 
 def pod_labels(template: JsonObject, obj: JsonObject) -> JsonObject:
     """Labels of the pod template over those of the object."""
-    return {**mapping(mapping(obj.get("metadata")).get("labels")), **mapping(mapping(template.get("metadata")).get("labels"))}
+    return {
+        **mapping(mapping(obj.get("metadata")).get("labels")),
+        **mapping(mapping(template.get("metadata")).get("labels")),
+    }
 
 
 def pod_annotations(template: JsonObject, obj: JsonObject) -> JsonObject:
     """Annotations of the pod template over those of the object."""
-    return {**mapping(mapping(obj.get("metadata")).get("annotations")), **mapping(mapping(template.get("metadata")).get("annotations"))}
+    return {
+        **mapping(mapping(obj.get("metadata")).get("annotations")),
+        **mapping(mapping(template.get("metadata")).get("annotations")),
+    }
 
 
 def is_patch(pod: JsonObject) -> bool:
@@ -90,7 +106,17 @@ def workload_of(obj: JsonObject, template: JsonObject, path: str, **more: Any) -
     )
 
 
-@reader("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "ReplicationController", "CloneSet", "Rollout", "AdvancedStatefulSet")
+@reader(
+    "Deployment",
+    "StatefulSet",
+    "DaemonSet",
+    "ReplicaSet",
+    "Job",
+    "ReplicationController",
+    "CloneSet",
+    "Rollout",
+    "AdvancedStatefulSet",
+)
 def read_templated(obj: JsonObject, scope: Scope) -> list[Workload]:
     """Kinds with ``spec.template``."""
     spec = mapping(obj.get("spec"))
@@ -127,7 +153,11 @@ def read_leader_worker_set(obj: JsonObject, scope: Scope) -> list[Workload]:
     spec = mapping(obj.get("spec"))
     group = mapping(spec.get("leaderWorkerTemplate"))
     size = whole_number(group.get("size")) or 1
-    variables = {"LWS_GROUP_SIZE": str(size), "LWS_LEADER_ADDRESS": "$(LWS_LEADER_ADDRESS)", "LWS_WORKER_INDEX": "$(LWS_WORKER_INDEX)"}
+    variables = {
+        "LWS_GROUP_SIZE": str(size),
+        "LWS_LEADER_ADDRESS": "$(LWS_LEADER_ADDRESS)",
+        "LWS_WORKER_INDEX": "$(LWS_WORKER_INDEX)",
+    }
     shared: JsonObject = {"replicas": whole_number(spec.get("replicas")) or 1, "pods": size, "variables": variables}
     leader, worker = mapping(group.get("leaderTemplate")), mapping(group.get("workerTemplate"))
     out = []

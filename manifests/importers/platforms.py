@@ -6,7 +6,17 @@ from typing import Any
 
 from manifests.importers.kubernetes import workload_of
 from manifests.importers.registry import (
-    Field, JsonObject, Scope, Workload, items, mapping, merge_env, name_of, reader, text_list, whole_number,
+    Field,
+    JsonObject,
+    Scope,
+    Workload,
+    items,
+    mapping,
+    merge_env,
+    name_of,
+    reader,
+    text_list,
+    whole_number,
 )  # fmt: skip
 from manifests.importers.serving import field
 from manifests.importers.values import vllm_workload
@@ -44,7 +54,12 @@ def _service(obj: JsonObject, name: str, part: JsonObject, shared: list[JsonObje
     limits = mapping(mapping(part.get("resources")).get("limits"))
     requests = mapping(mapping(part.get("resources")).get("requests"))
     own = mapping(main.get("resources"))
-    main["resources"] = {**own, "limits": {**limits, **mapping(own.get("limits"))}, "requests": {**requests, **mapping(own.get("requests"))}, "claims": mapping(part.get("resources")).get("claims") or own.get("claims")}
+    main["resources"] = {
+        **own,
+        "limits": {**limits, **mapping(own.get("limits"))},
+        "requests": {**requests, **mapping(own.get("requests"))},
+        "claims": mapping(part.get("resources")).get("claims") or own.get("claims"),
+    }
     if part.get("envFromSecret"):
         main["envFrom"] = [*items(main.get("envFrom")), {"secretRef": {"name": part["envFromSecret"]}}]
     pod["containers"] = [main, *items(pod.get("containers"))]
@@ -61,7 +76,9 @@ def _component(obj: JsonObject, index: int, part: JsonObject, shared: list[JsonO
     pod = dict(mapping(template.get("spec")))
     containers = []
     for container in items(pod.get("containers")):
-        containers.append({**container, "env": merge_env(shared, part.get("envs"), part.get("env"), container.get("env"))})
+        containers.append(
+            {**container, "env": merge_env(shared, part.get("envs"), part.get("env"), container.get("env"))}
+        )
     pod["containers"] = containers
     name = str(part.get("name") or f"component-{index}")
     role = _dynamo_role(part.get("type"), part.get("subComponentType"), name)
@@ -78,7 +95,18 @@ def read_storm_service(obj: JsonObject, scope: Scope) -> list[Workload]:
     spec = mapping(obj.get("spec"))
     inner = mapping(mapping(spec.get("template")).get("spec")) if obj.get("kind") == "StormService" else spec
     base = "spec.template.spec" if obj.get("kind") == "StormService" else "spec"
-    variables = {name: f"$({name})" for name in ("STORM_SERVICE_NAME", "ROLESET_NAME", "ROLE_NAME", "PODSET_NAME", "POD_GROUP_INDEX", "ROLE_REPLICA_INDEX", "POD_NAME")}
+    variables = {
+        name: f"$({name})"
+        for name in (
+            "STORM_SERVICE_NAME",
+            "ROLESET_NAME",
+            "ROLE_NAME",
+            "PODSET_NAME",
+            "POD_GROUP_INDEX",
+            "ROLE_REPLICA_INDEX",
+            "POD_NAME",
+        )
+    }
     out = []
     for index, role in enumerate(items(inner.get("roles"))):
         name = str(role.get("name") or f"role-{index}")
@@ -96,7 +124,12 @@ def read_storm_service(obj: JsonObject, scope: Scope) -> list[Workload]:
 def read_ray_fleet(obj: JsonObject, scope: Scope) -> list[Workload]:
     """AIBrix: a Ray cluster per replica."""
     spec = mapping(obj.get("spec"))
-    return _ray_cluster(obj, mapping(mapping(spec.get("template")).get("spec")), "spec.template.spec", whole_number(spec.get("replicas")))
+    return _ray_cluster(
+        obj,
+        mapping(mapping(spec.get("template")).get("spec")),
+        "spec.template.spec",
+        whole_number(spec.get("replicas")),
+    )
 
 
 @reader("RayCluster")
@@ -157,11 +190,31 @@ def _ray_cluster(obj: JsonObject, cluster: JsonObject, path: str, replicas: int 
     size = 1 + sum(whole_number(group.get("replicas")) or 1 for group in groups)
     out = []
     if head:
-        out.append(workload_of(obj, head, f"{path}.headGroupSpec.template.spec", rank="leader" if groups else None, replicas=replicas, pods=size, patch=False))
+        out.append(
+            workload_of(
+                obj,
+                head,
+                f"{path}.headGroupSpec.template.spec",
+                rank="leader" if groups else None,
+                replicas=replicas,
+                pods=size,
+                patch=False,
+            )
+        )
     for index, group in enumerate(groups):
         worker = mapping(group.get("template"))
         if worker:
-            out.append(workload_of(obj, worker, f"{path}.workerGroupSpecs[{index}].template.spec", rank="worker", replicas=replicas, pods=size, patch=False))
+            out.append(
+                workload_of(
+                    obj,
+                    worker,
+                    f"{path}.workerGroupSpecs[{index}].template.spec",
+                    rank="worker",
+                    replicas=replicas,
+                    pods=size,
+                    patch=False,
+                )
+            )
     return out
 
 
@@ -169,12 +222,19 @@ def _ray_cluster(obj: JsonObject, cluster: JsonObject, path: str, replicas: int 
 def read_vllm_runtime(obj: JsonObject, scope: Scope) -> list[Workload]:
     """production-stack's custom resource: fields become arguments of ``vllm serve``."""
     spec = mapping(obj.get("spec"))
-    model, config, deployment = mapping(spec.get("model")), mapping(spec.get("vllmConfig")), mapping(spec.get("deploymentConfig"))
+    model, config, deployment = (
+        mapping(spec.get("model")),
+        mapping(spec.get("vllmConfig")),
+        mapping(spec.get("deploymentConfig")),
+    )
     image = mapping(deployment.get("image"))
     registry, name = str(image.get("registry") or ""), str(image.get("name") or "")
     resources = mapping(deployment.get("resources"))
     gpu = whole_number(resources.get("gpu"))
-    merged = {**{k: v for k, v in config.items() if k != "env"}, **{k: v for k, v in model.items() if k not in ("modelURL", "hfToken")}}
+    merged = {
+        **{k: v for k, v in config.items() if k != "env"},
+        **{k: v for k, v in model.items() if k not in ("modelURL", "hfToken")},
+    }
     return [
         vllm_workload(
             name_of(obj), obj, merged, str(model.get("modelURL") or ""), f"{registry}/{name}".strip("/") or None, "spec", replicas=whole_number(deployment.get("replicas")),

@@ -78,7 +78,14 @@ class Scope:
         exact = self.configmaps.get((namespace, name))
         if exact is not None:
             return exact
-        return next((found for (space, key), found in self.configmaps.items() if key == name and (space is None or namespace is None)), None)
+        return next(
+            (
+                found
+                for (space, key), found in self.configmaps.items()
+                if key == name and (space is None or namespace is None)
+            ),
+            None,
+        )
 
 
 Reader = Callable[[JsonObject, Scope], list[Workload]]

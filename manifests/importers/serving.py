@@ -7,7 +7,18 @@ from typing import Any
 
 from manifests.importers.kubernetes import workload_of
 from manifests.importers.registry import (
-    Field, JsonObject, Scope, Workload, items, mapping, merge_env, name_of, namespace_of, reader, text_list, whole_number,
+    Field,
+    JsonObject,
+    Scope,
+    Workload,
+    items,
+    mapping,
+    merge_env,
+    name_of,
+    namespace_of,
+    reader,
+    text_list,
+    whole_number,
 )  # fmt: skip
 from manifests.yamlsafe import Text, YamlRefused, line_of, load_all
 
@@ -53,7 +64,13 @@ def _with_bases(spec: JsonObject, scope: Scope) -> JsonObject:
         name = str(reference.get("name"))
         base = scope.bases.get(name)
         if base is None:
-            scope.problems.append(("missing-configmap", "spec.baseRefs", f"LLMInferenceServiceConfig `{name}` is not in the input; add it"))
+            scope.problems.append(
+                (
+                    "missing-configmap",
+                    "spec.baseRefs",
+                    f"LLMInferenceServiceConfig `{name}` is not in the input; add it",
+                )
+            )
         out = _merged(out, mapping((base or {}).get("spec")))
     return _merged(out, spec)
 
@@ -65,7 +82,11 @@ def _merged(base: JsonObject, over: JsonObject) -> JsonObject:
         old = out.get(key)
         if isinstance(value, dict) and isinstance(old, dict):
             out[key] = _merged(old, value)
-        elif key in ("containers", "initContainers", "env", "volumes", "volumeMounts") and isinstance(old, list) and isinstance(value, list):
+        elif (
+            key in ("containers", "initContainers", "env", "volumes", "volumeMounts")
+            and isinstance(old, list)
+            and isinstance(value, list)
+        ):
             named = {str(entry.get("name")): entry for entry in items(old)}
             for entry in items(value):
                 name = str(entry.get("name"))
@@ -79,7 +100,12 @@ def _merged(base: JsonObject, over: JsonObject) -> JsonObject:
 def _llm_part(obj: JsonObject, model: JsonObject, role: str | None, part: JsonObject, path: str) -> list[Workload]:
     parallel = mapping(part.get("parallelism"))
     fields = [field("served-model-name", model["name"], "model.name")] if model.get("name") else []
-    for key, flag in (("tensor", "tensor-parallel-size"), ("pipeline", "pipeline-parallel-size"), ("data", "data-parallel-size"), ("dataLocal", "data-parallel-size-local")):
+    for key, flag in (
+        ("tensor", "tensor-parallel-size"),
+        ("pipeline", "pipeline-parallel-size"),
+        ("data", "data-parallel-size"),
+        ("dataLocal", "data-parallel-size-local"),
+    ):
         if key in parallel:
             fields.append(field(flag, parallel[key], f"parallelism.{key}"))
     if parallel.get("expert"):
@@ -92,9 +118,29 @@ def _llm_part(obj: JsonObject, model: JsonObject, role: str | None, part: JsonOb
         "pods": _group_size(parallel) if worker else 1,
     }  # fmt: skip
     template = mapping(part.get("template")) or {"containers": [{"name": "main"}]}
-    out = [workload_of(obj, {"spec": template}, f"{path}.template", rank="leader" if worker else None, added_args=_additional(template), patch=False, **shared)]
+    out = [
+        workload_of(
+            obj,
+            {"spec": template},
+            f"{path}.template",
+            rank="leader" if worker else None,
+            added_args=_additional(template),
+            patch=False,
+            **shared,
+        )
+    ]
     if worker:
-        out.append(workload_of(obj, {"spec": worker}, f"{path}.worker", rank="worker", added_args=_additional(worker), patch=False, **shared))
+        out.append(
+            workload_of(
+                obj,
+                {"spec": worker},
+                f"{path}.worker",
+                rank="worker",
+                added_args=_additional(worker),
+                patch=False,
+                **shared,
+            )
+        )
     return out
 
 
@@ -107,7 +153,10 @@ def _lora_fields(lora: JsonObject) -> list[Field]:
     adapters = items(lora.get("adapters"))
     if not adapters:
         return []
-    out = [field("enable-lora", True, "model.lora"), field("lora-modules", [f"{a.get('name')}={a.get('uri')}" for a in adapters], "model.lora.adapters")]
+    out = [
+        field("enable-lora", True, "model.lora"),
+        field("lora-modules", [f"{a.get('name')}={a.get('uri')}" for a in adapters], "model.lora.adapters"),
+    ]
     for key, flag in (("maxRank", "max-lora-rank"), ("maxAdapters", "max-loras"), ("maxCpuAdapters", "max-cpu-loras")):
         if key in lora:
             out.append(field(flag, lora[key], f"model.lora.{key}"))
@@ -150,7 +199,11 @@ def read_ome_runtime(obj: JsonObject, scope: Scope) -> list[Workload]:
     spec = mapping(obj.get("spec"))
     out: list[Workload] = []
     both = bool(mapping(spec.get("decoderConfig")))
-    for key, role in (("engineConfig", "prefill" if both else "server"), ("decoderConfig", "decode"), ("routerConfig", "router")):
+    for key, role in (
+        ("engineConfig", "prefill" if both else "server"),
+        ("decoderConfig", "decode"),
+        ("routerConfig", "router"),
+    ):
         out += _ome_part(obj, mapping(spec.get(key)), f"spec.{key}", role)
     return out
 
@@ -158,11 +211,28 @@ def read_ome_runtime(obj: JsonObject, scope: Scope) -> list[Workload]:
 def _ome_part(obj: JsonObject, part: JsonObject, path: str, role: str) -> list[Workload]:
     out = []
     size = 1 + (whole_number(mapping(part.get("worker")).get("size")) or (1 if part.get("worker") else 0))
-    for where, rank, source in (("", None, part), (".leader", "leader", mapping(part.get("leader"))), (".worker", "worker", mapping(part.get("worker")))):
+    for where, rank, source in (
+        ("", None, part),
+        (".leader", "leader", mapping(part.get("leader"))),
+        (".worker", "worker", mapping(part.get("worker"))),
+    ):
         runner = mapping(source.get("runner"))
         if runner:
-            pod = {**{k: v for k, v in part.items() if k in ("volumes", "nodeSelector", "tolerations", "affinity")}, "containers": [{"name": "ome-container", **runner}]}
-            out.append(workload_of(obj, {"spec": pod}, f"{path}{where}.runner", role=role, rank=rank, pods=size if rank else 1, replicas=whole_number(part.get("minReplicas"))))
+            pod = {
+                **{k: v for k, v in part.items() if k in ("volumes", "nodeSelector", "tolerations", "affinity")},
+                "containers": [{"name": "ome-container", **runner}],
+            }
+            out.append(
+                workload_of(
+                    obj,
+                    {"spec": pod},
+                    f"{path}{where}.runner",
+                    role=role,
+                    rank=rank,
+                    pods=size if rank else 1,
+                    replicas=whole_number(part.get("minReplicas")),
+                )
+            )
     return out
 
 
@@ -181,8 +251,20 @@ def read_inference_service(obj: JsonObject, scope: Scope) -> list[Workload]:
     engine, hint = _runtime_engine(name, form)
     notes = () if runtime else (f"runtime `{name or form}` is not in the input: its own arguments are not known",)
     if runtime is None and engine is None:
-        return [workload_of(obj, {"spec": {}}, "spec.predictor", notes=(f"model format `{form}` is served by no engine of ours",))]
-    pod = {**{k: v for k, v in mapping((runtime or {}).get("spec")).items() if k in ("volumes", "nodeSelector", "tolerations")}, **predictor, "containers": [container]}
+        return [
+            workload_of(
+                obj, {"spec": {}}, "spec.predictor", notes=(f"model format `{form}` is served by no engine of ours",)
+            )
+        ]
+    pod = {
+        **{
+            k: v
+            for k, v in mapping((runtime or {}).get("spec")).items()
+            if k in ("volumes", "nodeSelector", "tolerations")
+        },
+        **predictor,
+        "containers": [container],
+    }
     return [
         workload_of(
             obj, {"spec": pod}, "spec.predictor.model", replicas=replicas, engine=None if runtime else engine, server=(str(container["name"]),), notes=notes,
@@ -192,7 +274,14 @@ def read_inference_service(obj: JsonObject, scope: Scope) -> list[Workload]:
 
 
 def _runtime_engine(name: str, form: str) -> tuple[str | None, tuple[Field, ...]]:
-    for word, engine in (("huggingface", "huggingfaceserver"), ("vllm", "vllm"), ("sglang", "sglang"), ("tgi", "tgi"), ("trtllm", "trtllm"), ("triton", "triton-trtllm")):
+    for word, engine in (
+        ("huggingface", "huggingfaceserver"),
+        ("vllm", "vllm"),
+        ("sglang", "sglang"),
+        ("tgi", "tgi"),
+        ("trtllm", "trtllm"),
+        ("triton", "triton-trtllm"),
+    ):
         if word in name.lower() or word == form:
             return engine, ()
     return None, ()
@@ -200,7 +289,11 @@ def _runtime_engine(name: str, form: str) -> tuple[str | None, tuple[Field, ...]
 
 def _predictor_container(obj: JsonObject, model: JsonObject, runtime: JsonObject) -> JsonObject:
     base = next((c for c in items(runtime.get("containers")) if c.get("name") == "kserve-container"), {})
-    container = {"name": "kserve-container", **base, **{k: v for k, v in model.items() if k in ("image", "command", "resources", "ports", "volumeMounts")}}
+    container = {
+        "name": "kserve-container",
+        **base,
+        **{k: v for k, v in model.items() if k in ("image", "command", "resources", "ports", "volumeMounts")},
+    }
     arguments = [_filled(a, name_of(obj)) for a in text_list(base.get("args"))]
     container["args"] = arguments + list(text_list(model.get("args")))
     container["env"] = merge_env(base.get("env"), model.get("env"))
@@ -225,7 +318,10 @@ def read_kubeai_model(obj: JsonObject, scope: Scope) -> list[Workload]:
     is_cpu = profile.startswith("cpu")
     fields = []
     if items(spec.get("adapters")):
-        fields += [field("enable-lora", True, "adapters"), field("lora-modules", [f"{a.get('name')}={a.get('url')}" for a in items(spec.get("adapters"))], "adapters")]
+        fields += [
+            field("enable-lora", True, "adapters"),
+            field("lora-modules", [f"{a.get('name')}={a.get('url')}" for a in items(spec.get("adapters"))], "adapters"),
+        ]
     env = [{"name": key, "value": value} for key, value in mapping(spec.get("env")).items()]
     container = {"name": "server", "image": spec.get("image"), "args": spec.get("args"), "env": env}
     return [
@@ -252,7 +348,9 @@ def read_kaito(obj: JsonObject, scope: Scope) -> list[Workload]:
         return [workload_of(obj, template, f"{base}inference.template.spec", replicas=replicas)]
     preset = mapping(inference.get("preset"))
     if not preset:
-        return [workload_of(obj, {"spec": {}}, base + "inference", notes=("no inference preset: a tuning job or an index",))]
+        return [
+            workload_of(obj, {"spec": {}}, base + "inference", notes=("no inference preset: a tuning job or an index",))
+        ]
     annotations = mapping(mapping(obj.get("metadata")).get("annotations"))
     if annotations.get("kaito.sh/runtime") == "transformers":
         return [workload_of(obj, {"spec": {}}, base + "inference", notes=("the transformers runtime is none of ours",))]
@@ -275,16 +373,27 @@ def _kaito_config(obj: JsonObject, inference: JsonObject, base: str, scope: Scop
     found = scope.configmap(namespace_of(obj), str(name))
     text = mapping((found or {}).get("data")).get("inference_config.yaml")
     if not isinstance(text, str):
-        scope.problems.append(("missing-configmap", base + "inference.config", f"ConfigMap `{name}` with `inference_config.yaml` is not in the input; add it"))
+        scope.problems.append(
+            (
+                "missing-configmap",
+                base + "inference.config",
+                f"ConfigMap `{name}` with `inference_config.yaml` is not in the input; add it",
+            )
+        )
         return ()
     try:
         documents = load_all(text)
     except YamlRefused as refused:
-        scope.problems.append(("bad-value", base + "inference.config", f"`inference_config.yaml` of ConfigMap `{name}`: {refused}"))
+        scope.problems.append(
+            ("bad-value", base + "inference.config", f"`inference_config.yaml` of ConfigMap `{name}`: {refused}")
+        )
         return ()
     settings = mapping(mapping(documents[0].value if documents else {}).get("vllm"))
     start = getattr(text, "line", 1)
-    return tuple(Field(str(key).replace("_", "-"), _bare(value), f"configmap {name}: {key}: {value}", start) for key, value in settings.items())
+    return tuple(
+        Field(str(key).replace("_", "-"), _bare(value), f"configmap {name}: {key}: {value}", start)
+        for key, value in settings.items()
+    )
 
 
 def _bare(value: Any) -> Any:

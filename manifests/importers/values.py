@@ -8,7 +8,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from manifests.importers.registry import Field, JsonObject, Scope, Workload, items, mapping, namespace_of, text_list, whole_number
+from manifests.importers.registry import (
+    Field,
+    JsonObject,
+    Scope,
+    Workload,
+    items,
+    mapping,
+    namespace_of,
+    text_list,
+    whole_number,
+)
 from manifests.yamlsafe import Text, line_of, text_of
 
 
@@ -41,7 +51,11 @@ def _production_stack(obj: JsonObject) -> list[Workload]:
             out.append(Workload(name, None, "values", path, {}, notes=(f"modelSpec `{name}` is not enabled",)))
             continue
         out.append(_model_spec(name, model, spec, path))
-    return out or [Workload("values", None, "values", "servingEngineSpec", {}, notes=("no modelSpec: the chart deploys no engine",))]
+    return out or [
+        Workload(
+            "values", None, "values", "servingEngineSpec", {}, notes=("no modelSpec: the chart deploys no engine",)
+        )
+    ]
 
 
 def _model_spec(name: str, model: JsonObject, spec: JsonObject, path: str) -> Workload:
@@ -51,8 +65,13 @@ def _model_spec(name: str, model: JsonObject, spec: JsonObject, path: str) -> Wo
     if str(config.get("v0")) == "1":
         env.append({"name": "VLLM_USE_V1", "value": "0"})
     if model.get("hf_token"):
-        env.append({"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "release-secrets", "key": f"hf_token_{name}"}}})
-    merged = {**config, **{key: model[key] for key in ("enableLoRA", "enableTool", "toolCallParser", "chatTemplate") if key in model}}
+        env.append(
+            {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "release-secrets", "key": f"hf_token_{name}"}}}
+        )
+    merged: JsonObject = {
+        **config,
+        **{key: model[key] for key in ("enableLoRA", "enableTool", "toolCallParser", "chatTemplate") if key in model},
+    }
     if model.get("modelRevision"):
         merged["revision"] = model["modelRevision"]
     return vllm_workload(
@@ -77,7 +96,10 @@ def vllm_workload(
     for key, flag in (("enableLoRA", "--enable-lora"), ("enableTool", "--enable-auto-tool-choice")):
         if config.get(key):
             args.append(_argument(flag, "custom-resource"))
-    for key, flag in (("enableChunkedPrefill", "enable-chunked-prefill"), ("enablePrefixCaching", "enable-prefix-caching")):
+    for key, flag in (
+        ("enableChunkedPrefill", "enable-chunked-prefill"),
+        ("enablePrefixCaching", "enable-prefix-caching"),
+    ):
         value = config.get(key)
         if key == "enablePrefixCaching" and value is None:
             value = absent_prefix_caching
@@ -92,10 +114,24 @@ def vllm_workload(
             args += [_argument(flag, "custom-resource", config[key]), _argument(config[key], "custom-resource")]
     if lmcache and lmcache.get("enabled"):
         connector = "LMCacheConnector" if str(config.get("v0")) == "1" else "LMCacheConnectorV1"
-        args += [_argument("--kv-transfer-config", "custom-resource"), _argument(f'{{"kv_connector":"{connector}","kv_role":"{lmcache.get("kvRole") or "kv_both"}"}}', "custom-resource")]
+        args += [
+            _argument("--kv-transfer-config", "custom-resource"),
+            _argument(
+                f'{{"kv_connector":"{connector}","kv_role":"{lmcache.get("kvRole") or "kv_both"}"}}', "custom-resource"
+            ),
+        ]
     args += [_argument(part, "args") for part in extra_args]
     container: JsonObject = {"name": "vllm", "image": image, "command": args, "env": env, "resources": resources or {}}
-    return Workload(name, namespace_of(obj), str(obj.get("kind") or "values"), path, {"containers": [container]}, replicas=replicas, gpu=gpu, accelerator=accelerator if gpu else None)
+    return Workload(
+        name,
+        namespace_of(obj),
+        str(obj.get("kind") or "values"),
+        path,
+        {"containers": [container]},
+        replicas=replicas,
+        gpu=gpu,
+        accelerator=accelerator if gpu else None,
+    )
 
 
 # --- llm-d modelservice ---------------------------------------------------------------------------------------------------------
@@ -117,8 +153,16 @@ def _modelservice_part(obj: JsonObject, role: str, part: JsonObject, artifacts: 
     parallel = mapping(part.get("parallelism"))
     tensor, local = whole_number(parallel.get("tensor")) or 1, whole_number(parallel.get("dataLocal")) or 1
     containers = [_modelservice_container(dict(c), uri, obj) for c in items(part.get("containers"))]
-    fields = [Field("served-model-name", str(artifacts["name"]), f"modelArtifacts.name: {artifacts['name']}")] if artifacts.get("name") else []
-    for key, flag in (("tensor", "tensor-parallel-size"), ("data", "data-parallel-size"), ("dataLocal", "data-parallel-size-local")):
+    fields = (
+        [Field("served-model-name", str(artifacts["name"]), f"modelArtifacts.name: {artifacts['name']}")]
+        if artifacts.get("name")
+        else []
+    )
+    for key, flag in (
+        ("tensor", "tensor-parallel-size"),
+        ("data", "data-parallel-size"),
+        ("dataLocal", "data-parallel-size-local"),
+    ):
         if key in parallel and (whole_number(parallel[key]) or 1) > 1:
             fields.append(Field(flag, parallel[key], f"{role}.parallelism.{key}: {parallel[key]}"))
     kind = str(mapping(obj.get("accelerator")).get("type") or "nvidia")
@@ -132,8 +176,15 @@ def _modelservice_part(obj: JsonObject, role: str, part: JsonObject, artifacts: 
 def _modelservice_container(container: JsonObject, uri: str, obj: JsonObject) -> JsonObject:
     """``modelCommand: vllmServe`` puts ``vllm serve MODEL --port`` before the arguments; ``imageDefault`` nothing."""
     if container.get("modelCommand") == "vllmServe":
-        target = mapping(mapping(obj.get("routing")).get("proxy")).get("targetPort") or mapping(obj.get("routing")).get("servicePort") or 8000
+        target = (
+            mapping(mapping(obj.get("routing")).get("proxy")).get("targetPort")
+            or mapping(obj.get("routing")).get("servicePort")
+            or 8000
+        )
         model = uri.removeprefix("hf://")
         container["command"] = [_argument(word, "command") for word in ("vllm", "serve")]
-        container["args"] = [*(_argument(word, "custom-resource") for word in (model, "--port", text_of(target))), *text_list(container.get("args"))]
+        container["args"] = [
+            *(_argument(word, "custom-resource") for word in (model, "--port", text_of(target))),
+            *text_list(container.get("args")),
+        ]
     return container

@@ -29,9 +29,32 @@ V0_BOOL = {
     "--enable-piecewise-cuda-graph", "--prefill-round-robin-balance", "--cpu-moe",
 }  # fmt: skip
 STRINGS = {"--fit", "--flash-attn", "--sharded", "--cuda-graphs"}
-INTS = {"--num-shard", "--max-input-tokens", "--max-total-tokens", "--max-batch-prefill-tokens", "--max-batch-total-tokens", "--max-batch-size"}
-INTS |= {"--speculate", "--ctx-size", "--parallel", "--n-cpu-moe", "--seed", "--threads-batch", "--num_shard", "--kv-cache-block-size"}
-INTS |= {"--max-num-tokens", "--max-seq-len", "--max-beam-width", "--expert-parallel-size", "--gpus-per-node", "--engine-request-limit"}
+INTS = {
+    "--num-shard",
+    "--max-input-tokens",
+    "--max-total-tokens",
+    "--max-batch-prefill-tokens",
+    "--max-batch-total-tokens",
+    "--max-batch-size",
+}
+INTS |= {
+    "--speculate",
+    "--ctx-size",
+    "--parallel",
+    "--n-cpu-moe",
+    "--seed",
+    "--threads-batch",
+    "--num_shard",
+    "--kv-cache-block-size",
+}
+INTS |= {
+    "--max-num-tokens",
+    "--max-seq-len",
+    "--max-beam-width",
+    "--expert-parallel-size",
+    "--gpus-per-node",
+    "--engine-request-limit",
+}
 JSON_TYPE = re.compile(r"dict|Dict|Config\b|HfOverrides|MultiModalDummyOptions")
 LIST_TYPE = re.compile(r"(?:^|[^\w])(?:list|List|tuple|set)\[(.*)\]")
 
@@ -55,7 +78,9 @@ def kind_of(entry: dict[str, Any]) -> str:
         return "list:int" if inner.startswith("int") else "list:float" if inner.startswith("float") else "list:str"
     if JSON_TYPE.search(declared) and declared != "ConfigFormat" and "ConfigFormat" not in declared:
         return "json"
-    if re.match(r"^(?:int\??$|int \| None|Optional\[int\]|Optional\[Union\[int\]\]|MaxLoRARanks|OptimizationLevel)", declared):
+    if re.match(
+        r"^(?:int\??$|int \| None|Optional\[int\]|Optional\[Union\[int\]\]|MaxLoRARanks|OptimizationLevel)", declared
+    ):
         return "int"
     if re.match(r"^(?:float\??$|float \| None|Optional\[float\])", declared):
         return "float"
@@ -69,7 +94,7 @@ def compact(entry: dict[str, Any]) -> dict[str, Any]:
     optional = {
         "e": entry["engine"] if entry["engine"] in FILES else None, "a": entry.get("aliases"), "n": entry.get("negation"),
         "r": entry.get("fp_reorder"), "x": entry.get("removed_between"), "s": entry.get("seen"), "h": entry.get("default_history"),
-        "o": entry.get("declaration_only"), "w": entry.get("witness"), "b": entry.get("note"),
+        "o": entry.get("declaration_only"), "w": entry.get("witness"), "b": str(entry.get("note") or "").split(", see ")[0],
         "k": str(entry["type"]) if str(entry["type"]).startswith(("Choice", "Literal")) else None,
     }  # fmt: skip
     return out | {key: value for key, value in optional.items() if value}
@@ -96,7 +121,9 @@ def from_facts(path: Path) -> None:
         name = FILES.get(entry["engine"], entry["engine"])
         parts.setdefault(name, []).append(compact(entry))
         found = [version for version, _ in entry.get("default_history") or []] + list(entry.get("seen") or [])
-        versions.setdefault(name, set()).update(str(version) for version in found + list(entry.get("removed_between") or []))
+        versions.setdefault(name, set()).update(
+            str(version) for version in found + list(entry.get("removed_between") or [])
+        )
     for name, switches in parts.items():
         versions[name].discard("")
         write(name, sorted(versions[name], key=version_order), switches)
@@ -107,9 +134,15 @@ def parser_calls(tree: ast.AST) -> list[dict[str, Any]]:
     """Every ``add_argument`` of a source file: flags, default and type as written."""
     found = []
     for node in ast.walk(tree):
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument"):
+        if not (
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument"
+        ):
             continue
-        flags = [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str) and a.value.startswith("-")]
+        flags = [
+            a.value
+            for a in node.args
+            if isinstance(a, ast.Constant) and isinstance(a.value, str) and a.value.startswith("-")
+        ]
         if flags:
             words = {word.arg: ast.unparse(word.value).strip("'\"") for word in node.keywords if word.arg}
             found.append({"flags": flags, **words})
@@ -146,9 +179,29 @@ def from_wheel(engine: str, root: Path, version: str) -> None:
         default = defaults.get(flag[2:].replace("-", "_"), default) if "." in default else default
         switch = by_flag.get(flag)
         if switch is None:
-            kind = "bool" if "store_true" in call.get("action", "") or "Boolean" in call.get("action", "") else call.get("type", "str")
-            new = {"flag": flag, "engine": engine, "type": kind, "default": default, "aliases": [f for f in call["flags"] if f != flag]}
-            data["switches"].append(compact(new | {"mechanism": "lifecycle", "ledgers": [], "correctness": "contract-change", "seen": [version, version]}))
+            kind = (
+                "bool"
+                if "store_true" in call.get("action", "") or "Boolean" in call.get("action", "")
+                else call.get("type", "str")
+            )
+            new = {
+                "flag": flag,
+                "engine": engine,
+                "type": kind,
+                "default": default,
+                "aliases": [f for f in call["flags"] if f != flag],
+            }
+            data["switches"].append(
+                compact(
+                    new
+                    | {
+                        "mechanism": "lifecycle",
+                        "ledgers": [],
+                        "correctness": "contract-change",
+                        "seen": [version, version],
+                    }
+                )
+            )
             print(f"new: {flag} (mechanism, ledgers and class must be set by hand)")
             continue
         history = switch.get("h") or [[data["sampled"][0], switch["d"]]]
