@@ -286,19 +286,25 @@ def installed(**values: Any) -> World:
 
 
 def weighing(phase: Phase, **values: Any) -> World:
-    """A world whose attempt from v1 to v2 has reached a phase (approved where a person is asked)."""
+    """A world whose attempt from v1 to v2 has reached a phase and waits there for the judge."""
     world = installed(**values).apply("v2")
     world.run_to(Phase.SHADOW)
-    while world.status.phase is not phase:
-        world.settle()
+    for _ in range(20):
+        world.say(None).settle()
         if world.status.phase is phase:
-            break
-        world.say("PASS")
-        world.settle()
-        if world.condition("AwaitingApproval")[0] == "True":
-            world.act("approve")
-        if world.status.phase is Phase.BAKE and phase is not Phase.BAKE:
-            world.now += 3600
+            return world
+        pass_step(world)
+    raise AssertionError(f"{phase} was not reached: {world.status.phase}: {world.status.message}")
+
+
+def pass_step(world: World) -> None:
+    """The judge passes the step in force, a person approves where that is asked for; the next step begins."""
+    index = (world.status.step.index, world.status.phase)
+    world.say("PASS")
+    for _ in range(20):
         world.step()
-    world.settle()
-    return world
+        if (world.status.step.index, world.status.phase) != index:
+            return
+        if world.condition("AwaitingApproval")[0] == "True" and not world.people:
+            world.act("approve")
+    raise AssertionError(f"the step did not pass: {world.status.message}")
