@@ -99,14 +99,23 @@ class DataPlane(Protocol):
 class Judgement(Protocol):
     """Blocks in, verdicts out, one judge per rollout."""
 
-    def view(self, rollout: str, attempt: int, rev10: str, step: int) -> JudgeView:
-        """What the judge of this attempt says now; starts following the rollout where nobody does yet."""
+    def view(self, rollout: str, attempt: int, rev10: str, step: int, since_s: float) -> JudgeView:
+        """What the judge of this attempt says now (attempt 0: nothing is weighed); never waits for the network.
+
+        Starts following the rollout where nobody does yet. since_s: when the attempt began.
+        """
 
     def put_setup(self, rollout: str, attempt: int, policy: Mapping[str, Any]) -> None:
-        """Make the setup from history and make it durable at the recorder."""
+        """Make the setup from history and make it durable at the recorder; Retryable where it does not answer."""
+
+    def put_history_contract(self, rollout: str, policy: Mapping[str, Any]) -> None:
+        """Tell the recorder how to count while nothing is weighed; the same policy again is free."""
 
     def open_requests(self, rollout: str) -> Mapping[str, int] | None:
         """Unfinished requests by revision; None where the recorder does not answer."""
+
+    def bytes_per_token(self, rollout: str) -> tuple[tuple[str, float], ...]:
+        """Calibration that is in force for the rollout, by model."""
 
     def forget(self, rollout: str) -> None:
         """Stop following a deleted rollout."""

@@ -183,7 +183,12 @@ class Block:
     @staticmethod
     def from_json(raw: bytes | str) -> "Block":
         """Inverse of `to_json`; ValueError for another schema version."""
-        data = orjson.loads(raw)
+        return Block.from_mapping(orjson.loads(raw))
+
+    @staticmethod
+    def from_mapping(raw: Mapping[str, Any]) -> "Block":
+        """A block from decoded JSON; ValueError for another schema version."""
+        data = dict(raw)
         if data.pop("v", None) != 1:
             raise ValueError("this block was written in another schema version; read it with the release that wrote it")
         cells = tuple(Cell.from_list(c) for c in data.pop("cells"))

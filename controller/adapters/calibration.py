@@ -1,0 +1,65 @@
+"""Bytes per prompt token, calibrated by the recorder, frozen where a comparison depends on it.
+
+The gates estimate a request's length bucket from its body. The factor is kept in the recorder's setup of attempt 0
+(the history) and copied into every attempt, so a new leader and both variants use the same one. Called by recorder.py.
+"""
+
+import hashlib
+import json
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from controller.adapters.recorder import RecorderClient
+
+HISTORY_ATTEMPT = 0
+DEFAULT = (("", 4.0),)
+_KEY = "bytesPerToken"
+
+
+class Calibrations:
+    """What is in force, by rollout."""
+
+    def __init__(self, client: "RecorderClient") -> None:
+        self._client = client
+        self._lock = threading.Lock()
+        self._known: dict[str, tuple[tuple[str, float], ...]] = {}
+        self._wanted: dict[str, Mapping[str, Any]] = {}
+        self._done: dict[str, str] = {}
+
+    def of(self, rollout: str) -> tuple[tuple[str, float], ...]:
+        """Factors by model; the default before the first calibration."""
+        with self._lock:
+            return self._known.get(rollout, DEFAULT)
+
+    def body(self, rollout: str) -> dict[str, Any]:
+        """What an attempt's setup says about it."""
+        return {_KEY: dict(self.of(rollout))}
+
+    def want(self, rollout: str, policy: Mapping[str, Any]) -> None:
+        """The policy by which history is counted from now on; never waits."""
+        with self._lock:
+            self._wanted[rollout] = policy
+
+    def sync(self, rollout: str) -> None:
+        """Bring the recorder's setup of attempt 0 there; Retryable on silence. Called by the rollout's feed."""
+        with self._lock:
+            policy = self._wanted.get(rollout)
+            mark = _mark(policy) if policy is not None else ""
+            is_done = policy is None or (self._done.get(rollout) == mark and rollout in self._known)
+        if is_done or policy is None:
+            return
+        kept = self._client.setup(rollout, HISTORY_ATTEMPT) or {}
+        factors = dict(kept.get(_KEY) or {}) or dict(self._client.stats(rollout).get("bytes_per_token") or {})
+        if kept.get("contract") != dict(policy) or (factors and kept.get(_KEY) != factors):
+            self._client.put_setup(rollout, {"attempt": HISTORY_ATTEMPT, "contract": dict(policy), _KEY: factors})
+        with self._lock:
+            self._done[rollout] = mark
+            if factors:
+                factors.setdefault("", sum(factors.values()) / len(factors))
+                self._known[rollout] = tuple(sorted(factors.items()))
+
+
+def _mark(policy: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(policy, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,328 @@
+"""The recorder's HTTP interface, and one feed per rollout that follows its blocks and keeps the attempt's judge.
+
+Made by the operator's start-up; implements `controller.ports.Judgement`. A feed is a thread: long poll, judge, tell.
+Everything that a view needs is in memory, so the decision path never waits for the recorder.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import structlog
+
+from controller.adapters.calibration import Calibrations
+from controller.core.evidence import evidence_hash
+from controller.core.snapshot import JudgeView
+from controller.judging import AttemptJudge
+from controller.ports import Clock, Retryable, Store
+from policies.blocks import Block
+from policies.contract import contract_from_mapping
+from policies.history import prepare
+from policies.setup import JudgeSetup
+from policies.verdict import Result, Verdict
+
+log = structlog.get_logger("weighlock.recorder")
+
+PAGE = 500
+POLL_SECONDS = 5.0
+UNREACHABLE_SECONDS = 15.0
+VERDICT_AGE_SECONDS = 2.0
+STORE_VERDICT_SECONDS = 60.0
+HISTORY_ATTEMPT = 0
+
+
+class RecorderClient:
+    """Calls to one recorder. Raises Retryable for anything but an answer."""
+
+    def __init__(self, url: str, timeout_seconds: float = 10.0) -> None:
+        self._http = httpx.Client(base_url=url.rstrip("/"), timeout=timeout_seconds, trust_env=False)
+
+    def blocks(self, rollout: str, **query: Any) -> tuple[list[Block], int]:
+        """Blocks and the sequence number to ask after next."""
+        wait_s = float(query.get("wait", 0.0))
+        answer = self._call("GET", rollout, "blocks", params=query, timeout=10.0 + wait_s)
+        about = {entry["seq"]: entry for entry in answer.get("about", ())}
+        found = [_block(raw, about.get(raw["seq"], {})) for raw in answer["blocks"]]
+        return found, int(answer["next"])
+
+    def setup(self, rollout: str, attempt: int) -> dict[str, Any] | None:
+        """The body that was put for an attempt; None where there is none."""
+        return self._call("GET", rollout, "setup", params={"attempt": attempt}, none_on_404=True)
+
+    def put_setup(self, rollout: str, body: Mapping[str, Any]) -> None:
+        """Make a setup durable."""
+        self._call("PUT", rollout, "setup", json=dict(body))
+
+    def open_requests(self, rollout: str) -> dict[str, Any]:
+        """Unfinished requests."""
+        return dict(self._call("GET", rollout, "open", timeout=2.0))
+
+    def stats(self, rollout: str) -> dict[str, Any]:
+        """Rates of the last seconds."""
+        return dict(self._call("GET", rollout, "stats", timeout=2.0))
+
+    def close(self) -> None:
+        """Let go of connections."""
+        self._http.close()
+
+    def _call(self, method: str, rollout: str, what: str, none_on_404: bool = False, **given: Any) -> Any:
+        try:
+            answer = self._http.request(method, f"/v1/rollouts/{rollout}/{what}", **given)
+            if none_on_404 and answer.status_code == 404:
+                return None
+            answer.raise_for_status()
+            return answer.json()
+        except (httpx.HTTPError, ValueError) as error:
+            raise Retryable(f"the recorder does not answer {method} {what}: {error}", 2.0) from error
+
+
+def _block(raw: Mapping[str, Any], about: Mapping[str, Any]) -> Block:
+    block = Block.from_mapping(raw)
+    if block.stage or not about:
+        return block
+    return replace(block, stage=str(about.get("stage") or ""), weight=int(about.get("weight") or 0))
+
+
+class Feed:
+    """One rollout's blocks and judge.
+
+    Args:
+        on_verdict: called with `(rollout, urgent)` after new blocks; urgent: the judge says FAIL.
+    """
+
+    def __init__(
+        self,
+        rollout: str,
+        client: RecorderClient,
+        store: Store,
+        clock: Clock,
+        on_verdict: Callable[[str, bool], None],
+        calibrations: Calibrations,
+    ) -> None:
+        self.rollout = rollout
+        self._client, self._store, self._clock, self._on_verdict = client, store, clock, on_verdict
+        self._calibrations = calibrations
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._attempt, self._since_s = HISTORY_ATTEMPT, clock.now()
+        self._is_loaded = False
+        self._judge: AttemptJudge | None = None
+        self._setup_attempt: int | None = None
+        self._seq: int | None = None
+        self._last_answer_s: float | None = None
+        self._verdict: tuple[float, Verdict] | None = None
+        self._stored: tuple[float, str] = (0.0, "")
+        self._open: dict[str, int] | None = None
+        self._thread = threading.Thread(target=self._run, name=f"feed {rollout}", daemon=True)
+        self._thread.start()
+
+    # --- what the controller asks ---
+
+    def view(self, attempt: int, rev10: str, step: int, since_s: float) -> JudgeView:
+        """See `controller.ports.Judgement.view`."""
+        with self._lock:
+            if attempt != self._attempt:
+                self._attempt, self._since_s, self._is_loaded = attempt, since_s, False
+                self._judge, self._setup_attempt, self._verdict, self._seq = None, None, None, None
+            verdict = self._fresh_verdict()
+            is_reachable = self._last_answer_s is not None
+            is_reachable = is_reachable and time.monotonic() - (self._last_answer_s or 0.0) < UNREACHABLE_SECONDS
+            return JudgeView(
+                reachable=is_reachable,
+                rebuilt=self._is_loaded,
+                setup_attempt=self._setup_attempt,
+                verdict=verdict,
+                evidence=evidence_hash(rev10, attempt, step, verdict) if verdict else "",
+            )
+
+    def take_setup(self, attempt: int, setup: JudgeSetup) -> None:
+        """A setup was made durable just now; nothing of the attempt has been counted yet."""
+        with self._lock:
+            if attempt == self._attempt:
+                self._judge, self._setup_attempt, self._is_loaded = AttemptJudge(setup), attempt, True
+
+    def open_requests(self) -> dict[str, int] | None:
+        """Unfinished requests by revision, as of the last poll; None where the recorder is silent."""
+        with self._lock:
+            return self._open
+
+    def stop(self) -> None:
+        """End the thread after its present poll."""
+        self._stop.set()
+
+    def _fresh_verdict(self) -> Verdict | None:
+        if self._judge is None or not self._is_loaded:
+            return None
+        now_s = self._clock.now()
+        if self._verdict is None or now_s - self._verdict[0] > VERDICT_AGE_SECONDS:
+            self._verdict = (now_s, self._judge.verdict(now_s))
+        return self._verdict[1]
+
+    # --- the thread ---
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self._load()
+                self._calibrations.sync(self.rollout)
+                self._poll()
+            except Retryable as error:
+                log.warning("recorder silent", rollout=self.rollout, error=str(error))
+                with self._lock:
+                    self._open = None
+                self._stop.wait(1.0)
+            except (ValueError, KeyError, TypeError) as error:
+                log.error("recorder answers nonsense", rollout=self.rollout, error=repr(error))
+                self._stop.wait(5.0)
+
+    def _load(self) -> None:
+        """Rebuild the judge of the wanted attempt from the recorder: its setup and all its blocks so far."""
+        with self._lock:
+            attempt, since_s, is_loaded, judge = self._attempt, self._since_s, self._is_loaded, self._judge
+        if is_loaded and (attempt == HISTORY_ATTEMPT or judge is not None):
+            return
+        body = self._client.setup(self.rollout, attempt) if attempt != HISTORY_ATTEMPT else None
+        built = AttemptJudge(JudgeSetup.from_dict(body["setup"])) if body and body.get("setup") else None
+        seq = self._start(since_s) if not is_loaded or built is not None else None
+        if built is not None and seq is not None:
+            for block in self._pages(seq):
+                seq = block.seq
+                if block.attempt == attempt:
+                    built.add(block)
+        with self._lock:
+            if attempt != self._attempt:
+                return
+            self._is_loaded = True
+            if built is not None and self._judge is None:
+                self._judge, self._setup_attempt = built, attempt
+            self._seq = seq if seq is not None else self._seq
+            self._last_answer_s = time.monotonic()
+
+    def _start(self, since_s: float) -> int:
+        """Sequence number before the first block of the attempt."""
+        found, following = self._client.blocks(self.rollout, since=since_s - 60.0, limit=1)
+        return found[0].seq - 1 if found else following
+
+    def _pages(self, seq: int) -> Iterator[Block]:
+        while True:
+            found, _ = self._client.blocks(self.rollout, after=seq, limit=PAGE)
+            self._store.put_blocks(found)
+            yield from found
+            if len(found) < PAGE:
+                return
+            seq = found[-1].seq
+
+    def _poll(self) -> None:
+        with self._lock:
+            seq, attempt = self._seq, self._attempt
+        if seq is None:
+            seq = self._start(self._since_s)
+        found, following = self._client.blocks(self.rollout, after=seq, limit=PAGE, wait=self._wait_s())
+        self._store.put_blocks(found)
+        is_open = self._client.open_requests(self.rollout)["open"]
+        with self._lock:
+            if attempt != self._attempt:
+                return
+            self._seq, self._last_answer_s = following, time.monotonic()
+            self._open = {}
+            for group in is_open:
+                self._open[group["revision"]] = self._open.get(group["revision"], 0) + int(group["n"])
+            if found and self._judge is not None:
+                self._feed(found, attempt)
+            verdict = self._verdict[1] if self._verdict else None
+        if found:
+            self._on_verdict(self.rollout, verdict is not None and verdict.result is Result.FAIL)
+
+    def _wait_s(self) -> float:
+        return 1.0 if self._attempt == HISTORY_ATTEMPT or self._judge is None else POLL_SECONDS
+
+    def _feed(self, blocks: list[Block], attempt: int) -> None:
+        judge = self._judge
+        if judge is None:
+            return
+        for block in blocks:
+            if block.attempt == attempt:
+                judge.add(block)
+        now_s = self._clock.now()
+        verdict = judge.verdict(now_s)
+        self._verdict = (now_s, verdict)
+        mark = evidence_hash("", attempt, verdict.step, verdict)
+        if mark != self._stored[1] or now_s - self._stored[0] > STORE_VERDICT_SECONDS:
+            self._stored = (now_s, mark)
+            self._store.put_verdict(self.rollout, attempt, judge.last_seq, verdict, mark)
+
+
+class Judgements:
+    """Feeds of all rollouts; implements `controller.ports.Judgement`."""
+
+    def __init__(
+        self, client: RecorderClient, store: Store, clock: Clock, on_verdict: Callable[[str, bool], None]
+    ) -> None:
+        self.client = client
+        self._store, self._clock, self._on_verdict = store, clock, on_verdict
+        self._lock = threading.Lock()
+        self._feeds: dict[str, Feed] = {}
+        self._calibrations = Calibrations(client)
+
+    def view(self, rollout: str, attempt: int, rev10: str, step: int, since_s: float) -> JudgeView:
+        """See the protocol."""
+        return self._feed(rollout).view(attempt, rev10, step, since_s)
+
+    def put_setup(self, rollout: str, attempt: int, policy: Mapping[str, Any]) -> None:
+        """See the protocol."""
+        kept = self.client.setup(rollout, attempt)
+        if kept and kept.get("setup"):
+            setup = JudgeSetup.from_dict(kept["setup"])
+        else:
+            contract = contract_from_mapping(policy)
+            setup = prepare(contract, self._history(rollout, contract.history_s))
+            body = {"attempt": attempt, "setup": setup.to_dict(), "contract": dict(policy)}
+            self.client.put_setup(rollout, body | self._calibrations.body(rollout))
+        self._store.put_setup(rollout, attempt, setup.to_dict(), self._clock.now())
+        self._feed(rollout).take_setup(attempt, setup)
+
+    def _history(self, rollout: str, length_s: float) -> list[Block]:
+        """Blocks of stable alone within the policy's history."""
+        found: list[Block] = []
+        blocks, _ = self.client.blocks(rollout, since=self._clock.now() - length_s, limit=1)
+        seq = blocks[0].seq - 1 if blocks else None
+        while seq is not None:
+            page, _ = self.client.blocks(rollout, after=seq, limit=PAGE)
+            found += [block for block in page if block.attempt == HISTORY_ATTEMPT]
+            seq = page[-1].seq if len(page) == PAGE else None
+        return found
+
+    def put_history_contract(self, rollout: str, policy: Mapping[str, Any]) -> None:
+        """See the protocol."""
+        self._calibrations.want(rollout, policy)
+
+    def bytes_per_token(self, rollout: str) -> tuple[tuple[str, float], ...]:
+        """See the protocol."""
+        return self._calibrations.of(rollout)
+
+    def open_requests(self, rollout: str) -> Mapping[str, int] | None:
+        """See the protocol."""
+        return self._feed(rollout).open_requests()
+
+    def forget(self, rollout: str) -> None:
+        """See the protocol."""
+        with self._lock:
+            feed = self._feeds.pop(rollout, None)
+        if feed is not None:
+            feed.stop()
+
+    def stop(self) -> None:
+        """End all feeds."""
+        for rollout in list(self._feeds):
+            self.forget(rollout)
+
+    def _feed(self, rollout: str) -> Feed:
+        with self._lock:
+            feed = self._feeds.get(rollout)
+            if feed is None:
+                feed = Feed(rollout, self.client, self._store, self._clock, self._on_verdict, self._calibrations)
+                self._feeds[rollout] = feed
+            return feed
