@@ -110,6 +110,26 @@ def condition(status: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:
     return next((entry for entry in found if entry.get("type") == kind and entry.get("status") == "True"), None)
 
 
+def who_acts(rollout: Mapping[str, Any]) -> str:
+    """Who must do something now, as a sentence."""
+    status = rollout.get("status") or {}
+    name = rollout["metadata"]["name"]
+    phase = str(status.get("phase") or Phase.IDLE)
+    if condition(status, "AwaitingApproval"):
+        return f"A person must approve: weighlock approve {name} --reason '...'"
+    if not why_not(rollout, ActionKind.RESUME):
+        return f"A person must resume: weighlock resume {name}"
+    if condition(status, "Stalled") or condition(status, "CapacityBlocked"):
+        return "A person must mend what the conditions say."
+    if phase == Phase.ROLLED_BACK:
+        return f"Somebody must apply another revision, or say: weighlock retry {name}"
+    if not _is_running(status):
+        return (
+            "Nobody: nothing is being weighed." if phase != Phase.ROLLING_BACK else "Nobody: it rolls back by itself."
+        )
+    return "Nobody: it goes on by itself when the evidence is there."
+
+
 def why_not(rollout: Mapping[str, Any], action: ActionKind) -> str:
     """Why an action would have no effect now, as a sentence; "" where it makes sense."""
     status = rollout.get("status") or {}

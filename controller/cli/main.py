@@ -70,14 +70,14 @@ _OFFLINE = (
 _CLUSTER = (
     ("status", "status", "where a rollout is, what is missing, who must act"),
     ("history", "history", "attempts, decisions and verdicts; --rejudge proves them from stored counts"),
-    ("approve", "approve", "let the next guarded step set its weight"),
-    ("reject", "reject", "refuse the next guarded step: the attempt rolls back"),
-    ("pause", "pause", "nothing moves forward until a resume"),
-    ("resume", "resume", "undo a pause, or end an open pause step"),
-    ("abort", "abort", "end the attempt: roll back"),
-    ("rollback", "rollback", "put a stored manifest back, also after completion"),
-    ("retry", "retry", "weigh a rejected revision again"),
-    ("skip", "skip", "end a pause step early"),
+    ("approve", "act_commands", "let the next guarded step set its weight"),
+    ("reject", "act_commands", "refuse the next guarded step: the attempt rolls back"),
+    ("pause", "act_commands", "nothing moves forward until a resume"),
+    ("resume", "act_commands", "undo a pause, or end an open pause step"),
+    ("abort", "act_commands", "end the attempt: roll back"),
+    ("rollback", "act_commands", "put a stored manifest back, also after completion"),
+    ("retry", "act_commands", "weigh a rejected revision again"),
+    ("skip", "act_commands", "end a pause step early"),
 )
 _SERVERS = (
     ("demo", "demo", "bring up everything on this machine and roll a good and a bad candidate"),
@@ -146,6 +146,7 @@ def _run(prog: str, command: Command, arguments: list[str]) -> int:
     parser.add_argument(
         "-o", "--output", choices=("text", "json", "yaml"), default="text", help="how to print the answer"
     )
+    parser.set_defaults(command=command.name)
     module.register(parser)
     try:
         args = parser.parse_args(arguments)

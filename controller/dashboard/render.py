@@ -69,7 +69,7 @@ def _environment() -> Environment:
 
 
 def _plain(value: Any) -> str:
-    """A value of somebody's manifest or log, as text: JSON where it is no text, and nothing that looks like a secret."""
+    """A value of somebody's manifest or log as text: JSON where it is none, nothing that looks like a secret."""
     text = value if isinstance(value, str) else words.UNKNOWN if value is None else json.dumps(jsonable(value))
     return redact_text(text)
 

@@ -86,7 +86,14 @@ def _row(tenant: str, bucket: str, metric: str, gate: str, mode: str, factor: fl
 
 def verdict() -> dict[str, Any]:
     """A verdict with one stratum in trouble."""
-    culprit = {"tenant": "globex", "bucket": "2049+", "metric": "ttft", "gate": "p99-margin", "e": 31.5, "proven": False}
+    culprit = {
+        "tenant": "globex",
+        "bucket": "2049+",
+        "metric": "ttft",
+        "gate": "p99-margin",
+        "e": 31.5,
+        "proven": False,
+    }
     return {
         "result": "INCONCLUSIVE", "now_s": NOW, "step": 1, "decided_at_s": None,
         "holds": [
@@ -103,7 +110,17 @@ def verdict() -> dict[str, Any]:
 
 def diff() -> dict[str, Any]:
     """What `weighlock diff -o json` says of the two manifests."""
-    def change(setting: str, old: Any, new: Any, mechanism: str | None, ledgers: list[str], kind: str, why: str, origin: str = "written") -> dict[str, Any]:
+
+    def change(
+        setting: str,
+        old: Any,
+        new: Any,
+        mechanism: str | None,
+        ledgers: list[str],
+        kind: str,
+        why: str,
+        origin: str = "written",
+    ) -> dict[str, Any]:
         return {"setting": setting, "old": old, "new": new, "origin": origin, "mechanism": mechanism, "ledgers": ledgers,
                 "class": kind, "witness": None, "why": why}  # fmt: skip
 
@@ -145,9 +162,15 @@ def live_view() -> LiveView:
         candidate="a83f2d7710",
         plan=PlanView(stage="canary", weight=5, copies_to_candidate=0.0789, copies_to_stable=1.0),
         load=LoadView(
-            stable=ArmLoad(replicas_ready=8, replicas_wanted=8, rps=48.9, rps_per_replica=6.11, in_flight=281, tenant_shares=shares),
+            stable=ArmLoad(
+                replicas_ready=8, replicas_wanted=8, rps=48.9, rps_per_replica=6.11, in_flight=281, tenant_shares=shares
+            ),
             candidate=ArmLoad(
-                replicas_ready=1, replicas_wanted=1, rps=6.02, rps_per_replica=6.02, in_flight=36,
+                replicas_ready=1,
+                replicas_wanted=1,
+                rps=6.02,
+                rps_per_replica=6.02,
+                in_flight=36,
                 tenant_shares={"acme": 0.44, "globex": 0.29, "initech": 0.075, "other": 0.195},
             ),
             target_rps_per_replica=6.11,
@@ -157,7 +180,9 @@ def live_view() -> LiveView:
             message="a candidate replica carries 6.02 requests per second, at 100 % it would carry 6.11",
         ),
         policy=PolicyView(
-            tenants=TENANTS, buckets=BUCKETS, checks=tuple(CheckView(metric=m, gate=g, mode=mode) for m, g, mode, _ in CHECKS)
+            tenants=TENANTS,
+            buckets=BUCKETS,
+            checks=tuple(CheckView(metric=m, gate=g, mode=mode) for m, g, mode, _ in CHECKS),
         ),
         verdict=verdict(),
         evidence=EVIDENCE,
@@ -167,20 +192,42 @@ def live_view() -> LiveView:
             "Prefill is chunked: 2,048 tokens per step instead of whole prompts.",
         ),
         witnesses=(
-            WitnessView(mechanism="chunked_prefill", witness="vllm:scheduler_steps with 2,048 tokens", expected="> 0",
-                        observed="1,204", state="active", source="llama-70b-chat-a83f2d7710-xk2lp"),
-            WitnessView(mechanism="kv_quantization", witness="resolved configuration: cache_config.cache_dtype", expected="fp8",
-                        observed=XSS, state="unknown", source="start-up log"),
+            WitnessView(
+                mechanism="chunked_prefill",
+                witness="vllm:scheduler_steps with 2,048 tokens",
+                expected="> 0",
+                observed="1,204",
+                state="active",
+                source="llama-70b-chat-a83f2d7710-xk2lp",
+            ),
+            WitnessView(
+                mechanism="kv_quantization",
+                witness="resolved configuration: cache_config.cache_dtype",
+                expected="fp8",
+                observed=XSS,
+                state="unknown",
+                source="start-up log",
+            ),
         ),  # fmt: skip
-        capacity=CapacityView(strategy="surge", accelerators_needed=4, accelerators_free=12, rollback_s=0.0,
-                              message="Stable keeps all 8 replicas through Bake."),  # fmt: skip
+        capacity=CapacityView(
+            strategy="surge",
+            accelerators_needed=4,
+            accelerators_free=12,
+            rollback_s=0.0,
+            message="Stable keeps all 8 replicas through Bake.",
+        ),  # fmt: skip
         store_healthy=True,
         recorder_healthy=True,
     )
 
 
 def _rollout(namespace: str, name: str, status: dict[str, Any], **meta: Any) -> dict[str, Any]:
-    steps = [{"shadow": {"percent": "auto"}}, {"canary": {"weight": 5}}, {"ramp": {"weight": 25, "approval": True}}, {"ramp": {"weight": 50}}]
+    steps = [
+        {"shadow": {"percent": "auto"}},
+        {"canary": {"weight": 5}},
+        {"ramp": {"weight": 25, "approval": True}},
+        {"ramp": {"weight": 50}},
+    ]
     metadata = {"namespace": namespace, "name": name, "creationTimestamp": stamp(86_400 * 40), **meta}
     return {"apiVersion": "weighlock.dev/v1alpha1", "kind": "InferenceRollout", "metadata": metadata,
             "spec": {"replicas": 8, "steps": steps}, "status": status}  # fmt: skip
@@ -217,7 +264,15 @@ def rollouts() -> list[dict[str, Any]]:
     failed = {"phase": "RolledBack", "attempt": 12, "step": {"index": 2, "name": "ramp 25", "weight": 0}, "stable": "e51f0042ab",
               "candidate": "99ab01cdee", "rejected": ["99ab01cdee"], "message": "P99 TPOT of tenant zeta was 1.6 times stable; 5 of 5 replicas serve the stored manifest.",
               "verdict": {"result": "FAIL"}, "conditions": [condition("RolledBack", "GateFailed", "A gate failed.")]}  # fmt: skip
-    idle = {"phase": "Idle", "attempt": 1, "step": {}, "stable": "5512fe09a7", "candidate": "", "message": "", "conditions": []}
+    idle = {
+        "phase": "Idle",
+        "attempt": 1,
+        "step": {},
+        "stable": "5512fe09a7",
+        "candidate": "",
+        "message": "",
+        "conditions": [],
+    }
     note = {"annotations": {"note": XSS}}
     return [
         _rollout("chat", NAME, running, **note),
@@ -229,9 +284,26 @@ def rollouts() -> list[dict[str, Any]]:
 
 def actions() -> list[dict[str, Any]]:
     """What people did."""
-    def action(number: int, kind: str, user: str, reason: str, ago: float, attempt: int, revision: str) -> dict[str, Any]:
-        spec = {"rollout": NAME, "action": kind, "revision": revision, "attempt": attempt, "step": 0, "evidence": "", "user": user, "reason": reason}
-        meta = {"name": f"{NAME}-{kind}-{number:05d}", "namespace": "chat", "uid": f"uid-{number}", "creationTimestamp": stamp(ago)}
+
+    def action(
+        number: int, kind: str, user: str, reason: str, ago: float, attempt: int, revision: str
+    ) -> dict[str, Any]:
+        spec = {
+            "rollout": NAME,
+            "action": kind,
+            "revision": revision,
+            "attempt": attempt,
+            "step": 0,
+            "evidence": "",
+            "user": user,
+            "reason": reason,
+        }
+        meta = {
+            "name": f"{NAME}-{kind}-{number:05d}",
+            "namespace": "chat",
+            "uid": f"uid-{number}",
+            "creationTimestamp": stamp(ago),
+        }
         return {"metadata": meta, "spec": spec}
 
     return [
@@ -243,6 +315,7 @@ def actions() -> list[dict[str, Any]]:
 
 def history() -> dict[str, Any]:
     """What the store says."""
+
     def decision(ago: float, phase: str, reason: str, weight: int, message: str, late: bool = False) -> dict[str, Any]:
         return {"at_s": NOW - ago, "phase": phase, "reason": reason, "weight": weight, "attempt": 7, "step": 0, "late": late,
                 "decision": {"message": message, "phase": phase, "reason": reason}}  # fmt: skip

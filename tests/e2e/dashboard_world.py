@@ -106,7 +106,7 @@ def make_kube_app(kube: Kube) -> FastAPI:
     async def list_actions(request: Request, namespace: str) -> Any:
         return {"items": kube.actions}
 
-    @app.post(base + "/namespaces/{namespace}/rolloutactions")
+    @app.post(base + "/namespaces/{namespace}/rolloutactions", status_code=201)
     async def create_action(request: Request, namespace: str) -> Any:
         user, action = user_of(request) or "", await request.json()
         spec = action["spec"]
