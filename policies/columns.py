@@ -324,8 +324,10 @@ def stable_blocks(contract: Contract, requests: Requests, start_s: float, end_s:
     frame = Frame(requests, start_s, end_s, contract.block_s)
     r = requests
     mask = counted & frame.inside & ~r.is_candidate & (frame.end_block < frame.count)
-    pods = sorted({r.sources[s][5] for s in np.unique(r.source[mask])})
-    pod_code = np.array([pods.index(s[5]) if s[5] in pods else 0 for s in r.sources] or [0], dtype=np.int64)
+    names = sorted({r.sources[s][5] for s in np.unique(r.source[mask])})
+    pods = [f"half-{i}" for i in range(min(2, len(names)))]  # dealt as the A/A comparison deals them
+    deal = {name: i % 2 for i, name in enumerate(names)}
+    pod_code = np.array([deal.get(s[5], 0) for s in r.sources] or [0], dtype=np.int64)
     half = r.half if len(pods) == 1 else np.full(len(r.half), -1)
     cell = (r.stratum * max(1, len(pods)) + pod_code[r.source]) * 3 + (half + 1) if len(r.source) else r.stratum
     groups = _CellCounts(frame, mask, cell)

@@ -286,7 +286,11 @@ def _cell_events(cell: Cell, check: Check, key: int, attempted: frozenset[str]) 
     counts = cell.metrics.get(check.metric)
     if counts is None:
         return 0, 0
-    n, k = counts.counts(key)
+    if key == blocks.BINARY:
+        n, k = counts.counts(key)
+    else:
+        index = histogram.bin_index(key / 1e6)
+        n, k = counts.n, sum(count for i, count in counts.bins.items() if i > index)
     return (n, n - k) if check.kind is CheckKind.GOODPUT_REL else (n, k)
 
 

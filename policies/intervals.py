@@ -9,8 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betainc
-from scipy.stats import beta, binom, norm
+from scipy.special import bdtr, betainc, betaincinv, ndtri
 
 from policies.sequential import FAIL_FACTORS, PASS_FACTORS, Array, bernoulli_llr, log_e_beta, log_mean, ratio_llr
 
@@ -26,29 +25,24 @@ def requests_for_upper_bound(q: float, alpha: float) -> int:
 
 def order_statistic_ranks(n: int, q: float, alpha: float) -> tuple[int | None, int | None]:
     """Ranks (lower, upper) of one-sided bounds of the `q`-quantile, each at level `alpha`; None where none exists."""
-    upper = int(binom.ppf(1.0 - alpha, n, q)) + 1
-    while upper - 1 >= 1 and binom.sf(upper - 2, n, q) <= alpha:
-        upper -= 1
-    while upper <= n and binom.sf(upper - 1, n, q) > alpha:
-        upper += 1
-    lower = int(binom.ppf(alpha, n, q)) + 1
-    while lower >= 1 and binom.cdf(lower - 1, n, q) > alpha:
-        lower -= 1
-    while lower + 1 <= n and binom.cdf(lower, n, q) <= alpha:
-        lower += 1
-    return (lower if lower >= 1 else None), (upper if upper <= n else None)
+    ranks = np.arange(1, n + 1)
+    enough = np.flatnonzero(1.0 - bdtr(ranks - 1, n, q) <= alpha)  # P(Bin >= rank)
+    upper = int(ranks[enough[0]]) if len(enough) else None
+    rare = np.flatnonzero(bdtr(ranks - 1, n, q) <= alpha)  # P(Bin <= rank - 1)
+    lower = int(ranks[rare[-1]]) if len(rare) else None
+    return lower, upper
 
 
 def clopper_pearson(k: int, n: int, alpha: float) -> tuple[float, float]:
     """Bounds of a share from one look, `alpha` on each side."""
-    low = 0.0 if k == 0 else float(beta.ppf(alpha, k, n - k + 1))
-    high = 1.0 if k == n else float(beta.ppf(1.0 - alpha, k + 1, n - k))
+    low = 0.0 if k == 0 else float(betaincinv(k, n - k + 1, alpha))
+    high = 1.0 if k == n else float(betaincinv(k + 1, n - k, 1.0 - alpha))
     return low, high
 
 
 def wilson(k: int, n: int, alpha: float) -> tuple[float, float]:
     """Wilson score bounds of a share from one look, `alpha` on each side."""
-    z = float(norm.ppf(1.0 - alpha))
+    z = float(ndtri(1.0 - alpha))
     p, scale = k / n, 1.0 + z * z / n
     centre = (p + z * z / (2 * n)) / scale
     half = z / scale * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))

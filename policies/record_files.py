@@ -13,7 +13,6 @@ import io
 import json
 import math
 import zlib
-from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import IO, Any, cast
@@ -30,9 +29,11 @@ OUTCOMES = tuple(o.value for o in Outcome)
 _OUTCOME_CODE = {name: code for code, name in enumerate(OUTCOMES)}
 _KINDS = frozenset(k.value for k in Kind)
 _FIELDS = frozenset(FIELD_NAMES)
-_NAN = math.nan
+_CODES = ("source", "outcome", "stream", "half", "ident", "pair")
+_STREAM = {None: -1, True: 1, False: 0}
+_TEXT = frozenset({str, type(None)})
+_BATCH = 20_000
 _FLOATS = ("ttft_s", "e2e_s", "max_gap_s", "max_gap_at_s", "pod_age_s", "prompt_tokens", "output_tokens", "gaps_n")
-_KEY = ("variant", "revision", "kind", "tenant", "bucket", "pod")
 Source = tuple[str, str, str, str, str, str]
 
 
@@ -56,120 +57,139 @@ class Columns:
 
     def __init__(self) -> None:
         self.sources: list[Source] = []
-        self._source_code: dict[Source, int] = {}
-        self._codes: dict[str, array[Any]] = {"source": array("i"), "outcome": array("b"), "stream": array("b")}
-        self._hashes: dict[str, array[Any]] = {"ident": array("q"), "pair": array("q")}
-        self._floats: dict[str, array[Any]] = {name: array("d") for name in ("t_start_s", *_FLOATS)}
-        self._half = array("b")
+        self._source_code: dict[tuple[Any, ...], int] = {}
+        self._parts: dict[str, list[NDArray[Any]]] = {name: [] for name in (*_CODES, "t_start_s", *_FLOATS)}
         self.treated: dict[str, int] = {}
         self.lines = 0
 
-    def treat(self, name: str) -> None:
-        self.treated[name] = self.treated.get(name, 0) + 1
+    def treat(self, name: str, count: int = 1) -> None:
+        """Count a mended value or a dropped record."""
+        if count:
+            self.treated[name] = self.treated.get(name, 0) + count
 
     def add_all(self, rows: Iterable[tuple[int, dict[str, Any]]], variant: str | None = None) -> None:
         """Append decoded lines (number, object); `variant` overrides what the records say.
 
         RecordFileError names the line.
         """
-        codes, source_code, outcome_code = self._codes, self._source_code, _OUTCOME_CODE
-        add_start, add_half = self._floats["t_start_s"].append, self._half.append
-        add_source, add_outcome, add_stream = (codes[n].append for n in ("source", "outcome", "stream"))
-        add_ident, add_pair = self._hashes["ident"].append, self._hashes["pair"].append
-        adders = [(name, self._floats[name].append) for name in _FLOATS]
-        for number, raw in rows:
-            if not raw.keys() <= _FIELDS:
-                raise _unknown_field(number, raw)
-            get = raw.get
-            if variant is not None:
-                raw["variant"] = variant
-            outcome = outcome_code.get(get("outcome"))  # type: ignore[arg-type]
-            start = get("t_start_s")
-            name, arm, tenant = get("id"), get("variant"), get("tenant")
-            if outcome is None or name is None or tenant is None or arm not in VARIANTS or type(start) is not float:
-                found = self._mend(number, raw)
-                if found is None:
-                    continue
-                outcome, start = found
-                arm = raw["variant"]
-            elif not 0.0 <= start < 1e12:
-                self.treat("badTime")
-                continue
-            key = (
-                arm,
-                get("revision") or "",
-                get("kind") or "live",
-                str(tenant),
-                get("bucket") or "",
-                get("pod") or "",
-            )
-            code = source_code.get(key)
-            if code is None:
-                code = self._new_source(key)
-            add_source(code)
-            add_outcome(outcome)
-            stream = get("stream")
-            add_stream(-1 if stream is None else 1 if stream else 0)
-            add_start(start)
-            for field, add in adders:
-                value = get(field)
-                if value is None:
-                    add(_NAN)
-                elif value.__class__ in (float, int) and 0 <= value < 1e12:
-                    add(value)
-                else:
-                    self.treat("badNumber")
-                    add(_NAN)
-            text = name if name.__class__ is str else str(name)
-            add_ident(hash((text, arm)))
-            add_pair(hash(get("pair") or text))
-            add_half(zlib.crc32(text.encode()) & 1)
-            self.lines += 1
+        batch: list[tuple[int, dict[str, Any]]] = []
+        for row in rows:
+            batch.append(row)
+            if len(batch) == _BATCH:
+                self._add_batch(batch, variant)
+                batch = []
+        if batch:
+            self._add_batch(batch, variant)
 
-    def _new_source(self, key: Source) -> int:
-        if key[2] not in _KINDS:
-            self.treat("unknownKind")
-            plain: Source = (key[0], key[1], "live", *key[3:])
-            code = self._source_code.get(plain)
-            code = self._new_source(plain) if code is None else code
-        else:
-            code = len(self.sources)
-            self.sources.append(key)
-        self._source_code[key] = code
+    def _add_batch(self, batch: list[tuple[int, dict[str, Any]]], variant: str | None) -> None:
+        if not set().union(*(raw for _, raw in batch)) <= _FIELDS:
+            raise next(_unknown_field(number, raw) for number, raw in batch if not raw.keys() <= _FIELDS)
+        if variant is not None:
+            for _, raw in batch:
+                raw["variant"] = variant
+        if not all(map(_is_plain, (raw for _, raw in batch))):
+            batch = [(number, raw) for number, raw in batch if _is_plain(raw) or self._mend(number, raw)]
+        rows = [raw for _, raw in batch]
+        self.lines += len(rows)
+        add = self._parts
+        start = self._floats([raw["t_start_s"] for raw in rows])
+        add["t_start_s"].append(start)
+        for name in _FLOATS:
+            add[name].append(self._floats([raw.get(name) for raw in rows]))
+        ids = [raw["id"] if raw["id"].__class__ is str else str(raw["id"]) for raw in rows]
+        add["source"].append(np.array([self._source(raw) for raw in rows], dtype=np.int32))
+        add["outcome"].append(np.array([_OUTCOME_CODE[raw["outcome"]] for raw in rows], dtype=np.int8))
+        add["stream"].append(np.array([_STREAM[raw.get("stream")] for raw in rows], dtype=np.int8))
+        arms = [raw["variant"] for raw in rows]
+        add["ident"].append(np.array(list(map(hash, zip(ids, arms, strict=True))), dtype=np.int64))
+        add["pair"].append(
+            np.array([hash(raw.get("pair") or i) for raw, i in zip(rows, ids, strict=True)], dtype=np.int64)
+        )
+        add["half"].append(np.array([zlib.crc32(i.encode()) & 1 for i in ids], dtype=np.int8))
+
+    def _floats(self, values: list[Any]) -> Array:
+        """float64 of measurements; None, and what is no finite number >= 0, is NaN (the latter is counted)."""
+        try:
+            column = np.array(values, dtype=np.float64)
+        except (TypeError, ValueError):
+            column = np.array([v if isinstance(v, int | float) else math.nan for v in values], dtype=np.float64)
+        good = (column >= 0) & (column < 1e12)
+        missing = values.count(None)
+        self.treat("badNumber", len(values) - missing - int(good.sum()))
+        return np.where(good, column, np.nan)
+
+    def _source(self, raw: Mapping[str, Any]) -> int:
+        get = raw.get
+        key = (raw["variant"], get("revision"), get("kind"), raw["tenant"], get("bucket"), get("pod"))
+        code = self._source_code.get(key)
+        if code is None:
+            kind = key[2] or "live"
+            if kind not in _KINDS:
+                self.treat("unknownKind")
+                kind = "live"
+            code = self._source_code[key] = len(self.sources)
+            self.sources.append((key[0], str(key[1] or ""), kind, str(key[3]), key[4] or "", str(key[5] or "")))
         return code
 
-    def _mend(self, number: int, raw: dict[str, Any]) -> tuple[int, float] | None:
-        """(outcome, start) of an unusual record, None where it can have no place in time."""
+    def _mend(self, number: int, raw: dict[str, Any]) -> bool:
+        """Put an unusual record right, False where it can have no place in time.
+
+        RecordFileError for what is no record.
+        """
         for name in REQUIRED_FIELDS:
             if raw.get(name) is None:
                 raise RecordFileError(f"line {number}", f"{name} is missing", f"write {', '.join(REQUIRED_FIELDS)}")
         if raw["variant"] not in VARIANTS:
             raise RecordFileError(f"line {number}", f"variant is {raw['variant']!r}", "write stable or candidate")
-        outcome = _OUTCOME_CODE.get(raw["outcome"])
-        if outcome is None:
+        for name in ("revision", "kind", "bucket", "pod", "pair", "tenant"):
+            if raw.get(name) is not None and not isinstance(raw[name], str):
+                raw[name] = str(raw[name])
+        if not isinstance(raw.get("stream"), bool | None):
+            raw["stream"] = None
+        if str(raw["outcome"]) not in _OUTCOME_CODE:
             self.treat("unknownOutcome")
-            outcome = _OUTCOME_CODE["server_error"]
+            raw["outcome"] = Outcome.SERVER_ERROR.value
         start = raw["t_start_s"]
         if isinstance(start, bool) or not isinstance(start, int | float) or not 0 <= start < 1e12:
             self.treat("badTime")
-            return None
-        return outcome, float(start)
+            return False
+        return True
 
     # --- columns ---
 
     def floats(self, name: str) -> Array:
         """Column `name` as float64[n]."""
-        return np.frombuffer(self._floats[name], dtype=np.float64) if self._floats[name] else np.zeros(0)
+        parts = self._parts[name]
+        if len(parts) > 1:
+            parts[:] = [np.concatenate(parts)]
+        return parts[0] if parts else np.zeros(0)
 
     def shift(self, mask: NDArray[np.bool_], seconds: float) -> None:
         """Move the starts of the masked records."""
-        moved = self.floats("t_start_s") + np.where(mask, seconds, 0.0)
-        self._floats["t_start_s"] = array("d", moved.tobytes())
+        self._parts["t_start_s"] = [self.floats("t_start_s") + np.where(mask, seconds, 0.0)]
 
     def codes(self, name: str) -> NDArray[np.int64]:
         """`source`, `outcome`, `stream`, `half`, `ident` or `pair` as integers."""
-        found = {**self._codes, **self._hashes, "half": self._half}[name]
-        return np.array(found, dtype=np.int64)
+        return self.floats(name).astype(np.int64)
+
+
+def _is_plain(raw: Mapping[str, Any]) -> bool:
+    """Whether nothing of a record needs mending beyond its measurements."""
+    try:
+        return (
+            raw["outcome"] in _OUTCOME_CODE
+            and raw["variant"] in VARIANTS
+            and raw["id"] is not None
+            and raw["tenant"].__class__ is str
+            and 0.0 <= raw["t_start_s"] < 1e12
+            and raw.get("stream") in _STREAM
+            and raw.get("pod").__class__ in _TEXT
+            and raw.get("kind").__class__ in _TEXT
+            and raw.get("bucket").__class__ in _TEXT
+            and raw.get("revision").__class__ in _TEXT
+        )
+    except (KeyError, TypeError):
+        return False
 
 
 def _unknown_field(number: int, raw: Mapping[str, Any]) -> RecordFileError:
