@@ -296,6 +296,18 @@ def test_logs_are_served_as_a_kubelet_serves_them(cluster: Cluster, namespace: N
     assert cluster.api().call("GET", f"{path}?previous=true")[1] == "1\n2\n3\n4\n5\n"
 
 
+def test_a_killed_control_plane_comes_back_and_pods_run_on(cluster: Cluster, namespace: Namespace) -> None:
+    namespace.start("steady", "exec sleep 600")
+    wait_until("running", lambda: is_running(namespace, "steady"))
+    pid = namespace.pid("steady")
+    for name in ("kube-apiserver", "etcd"):
+        os.kill(json.loads((cluster.state.run / f"{name}.json").read_text())["pid"], signal.SIGKILL)
+    cluster.up()
+    assert cluster.server == namespace.api.server
+    assert namespace.pid("steady") == pid
+    assert restarts(namespace, "steady") == 0
+
+
 def test_a_killed_node_process_leaves_nothing_behind(cluster: Cluster, namespace: Namespace) -> None:
     namespace.start("survivor", "sleep 600 & exec sleep 600")
     wait_until("running", lambda: is_running(namespace, "survivor"))
@@ -307,3 +319,20 @@ def test_a_killed_node_process_leaves_nothing_behind(cluster: Cluster, namespace
     wait_until("running", lambda: is_running(namespace, "survivor"))
     assert not any(process.is_alive() for process in before)
     assert processes_of(cluster, uid)
+
+
+def test_pods_live_on_after_the_cluster_was_down(
+    cluster: Cluster, namespace: Namespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    namespace.start("sleeper", "exec sleep 600")
+    wait_until("running", lambda: is_running(namespace, "sleeper"))
+    before = Identity.of(namespace.pid("sleeper"))
+    address = namespace.status("sleeper")["podIP"]
+    cluster.down(keep_state=True)
+    assert before is not None
+    assert not before.is_alive()
+    assert "left behind" not in capsys.readouterr().err
+    cluster.up()
+    wait_until("restarted", lambda: restarts(namespace, "sleeper") == 1 and is_running(namespace, "sleeper"))
+    assert namespace.status("sleeper")["podIP"] == address
+    assert namespace.status("sleeper")["podIPs"] == [{"ip": address}]

@@ -72,13 +72,7 @@ class Cluster:
     def down(self, keep_state: bool = False) -> None:
         """Stop this cluster's own processes, pods included, and remove its folder unless `keep_state`."""
         with self._locked():
-            for name in components.STOP_ORDER:
-                process = Identity.load(self._pid_file(name))
-                if process:
-                    processes.stop(process, GRACE_SECONDS.get(name, 10.0))
-                self._pid_file(name).unlink(missing_ok=True)
-                if name == "node":
-                    self._kill_containers()
+            self._stop_processes()
             if not keep_state and self.state.settings.exists():  # never a folder that is no cluster's
                 shutil.rmtree(self.state.root)
         self.state.lock.unlink(missing_ok=True)
@@ -124,6 +118,15 @@ class Cluster:
             "WEIGHLOCK_DEVCLUSTER_SERVER": self.server,
         }
 
+    def _stop_processes(self) -> None:
+        for name in components.STOP_ORDER:
+            process = Identity.load(self._pid_file(name))
+            if process:
+                processes.stop(process, GRACE_SECONDS.get(name, 10.0))
+            self._pid_file(name).unlink(missing_ok=True)
+            if name == "node":
+                self._kill_containers()
+
     def _copy_files(self) -> None:
         for source, target in ((self.nodes, self.state.nodes), (self.images, self.state.images)):
             if source:
@@ -137,7 +140,10 @@ class Cluster:
         if known and Identity.load(self._pid_file("kube-apiserver")):
             chosen = known
         else:
-            chosen = settings.choose(known)
+            has_nodes = Identity.load(self._pid_file("node")) is not None
+            chosen = settings.choose(known, keep_network=has_nodes)
+            if known and chosen != known:
+                self._stop_processes()  # what still runs would talk to the old ports
             chosen.save(self.state.settings)
         identities.ensure_certificates(self.state)
         identities.write_kubeconfigs(self.state, chosen.server, identities.ensure_tokens(self.state))

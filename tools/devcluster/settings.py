@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import random
 import socket
+import time
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 # Below the kernel's range for outgoing connections, so that no client socket takes a server's port between two starts.
 PORT_RANGE = (20000, 32000)
 KUBELET_PORT = 10250
+PATIENCE_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
@@ -45,16 +47,22 @@ class Settings:
         return cls(**{field.name: known[field.name] for field in fields(cls)})
 
 
-def choose(previous: Settings | None) -> Settings:
-    """Free ports and a free network; what a stopped cluster had before is taken again where it is still free."""
+def choose(previous: Settings | None, keep_network: bool) -> Settings:
+    """Free ports and a free network; what a stopped cluster had before is taken again where it is still free.
+
+    Args:
+        previous: of an earlier start.
+        keep_network: the cluster's own nodes are listening there.
+    """
     taken: set[int] = set()
     ports = {}
     for name in ("etcd_client", "etcd_peer", "apiserver"):
         wanted = getattr(previous, name) if previous else None
-        ports[name] = wanted if wanted and is_free("127.0.0.1", wanted) else free_port(taken)
+        ports[name] = wanted if wanted and is_free_soon("127.0.0.1", wanted) else free_port(taken)
         taken.add(ports[name])
-    is_kept = previous and is_free(previous.node_address(0), KUBELET_PORT)
-    return Settings(**ports, network=previous.network if previous and is_kept else free_network())
+    if previous and (keep_network or is_free_soon(previous.node_address(0), KUBELET_PORT)):
+        return Settings(**ports, network=previous.network)
+    return Settings(**ports, network=free_network())
 
 
 def free_port(taken: set[int]) -> int:
@@ -71,6 +79,16 @@ def free_network() -> int:
         if is_free(f"127.{octet}.0.1", KUBELET_PORT):
             return octet
     raise OSError("all loopback networks 127.16.0.0 to 127.239.0.0 are taken")
+
+
+def is_free_soon(address: str, port: int) -> bool:
+    """`is_free`, with patience: a killed process holds its sockets for a moment longer than it is listed."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not is_free(address, port):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
 
 
 def is_free(address: str, port: int) -> bool:

@@ -84,11 +84,14 @@ class Agent:
 
     async def shut_down(self) -> None:
         """End all containers, leaving the pods' objects as they are: another node process takes them up."""
-        for task in self.tasks.values():
-            task.cancel()
-        workers = list(self.workers.values())
         await self.kubelet.stop()
-        await asyncio.gather(*(worker.stop(SHUTDOWN_GRACE_SECONDS) for worker in workers), return_exceptions=True)
+        workers, tasks = list(self.workers.values()), list(self.tasks.values())
+        for worker in workers:
+            worker.is_silent = True
+        await asyncio.gather(*(worker.stop(SHUTDOWN_GRACE_SECONDS) for worker in workers))
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def find_log(self, namespace: str, pod: str, container: str, previous: bool) -> Path | None:
         """The log of a container's current run, of its last one where none is running, or of the run before."""

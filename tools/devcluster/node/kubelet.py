@@ -64,9 +64,12 @@ class KubeletServer:
         answer = web.StreamResponse(headers={"Content-Type": "text/plain"})
         await answer.prepare(request)
         start = tail_offset(log, int(query["tailLines"])) if "tailLines" in query else 0
-        async for block in self._read(log, start, query.get("follow") == "true"):
-            await answer.write(block)
-        await answer.write_eof()
+        try:
+            async for block in self._read(log, start, query.get("follow") == "true"):
+                await answer.write(block)
+            await answer.write_eof()
+        except ConnectionResetError:
+            return answer  # the reader went away, the usual end of `kubectl logs -f`
         return answer
 
     async def _read(self, log: Path, start: int, follow: bool) -> AsyncIterator[bytes]:

@@ -22,6 +22,7 @@ from tools.devcluster.node.status import ContainerView, make_status
 from tools.devcluster.node.volumes import PodVolumes
 
 log = structlog.get_logger()
+REPLACE = {"$patch": "replace"}  # or a patch would add to the addresses of an earlier network
 COALESCE_SECONDS = 0.02
 RETRY_SECONDS = 1.0
 
@@ -39,9 +40,9 @@ class PodWorker:
         known = pod.get("status") or {}
         self.address: Object = {
             "podIP": pod_ip,
-            "podIPs": [{"ip": pod_ip}],
+            "podIPs": [REPLACE, {"ip": pod_ip}],
             "hostIP": host_ip,
-            "hostIPs": [{"ip": host_ip}],
+            "hostIPs": [REPLACE, {"ip": host_ip}],
             "startTime": known.get("startTime") or now_text(),
         }
         host, port = "127.0.0.1", str(node.settings.apiserver)
@@ -51,6 +52,7 @@ class PodWorker:
         self.runners: list[ContainerRunner] = []
         self.deleting = asyncio.Event()
         self.volumes_changed = asyncio.Event()
+        self.is_silent = False  # the node shuts down: what ends now is none of the pod's business
         self._dirty = asyncio.Event()
         self._written: Object = {}
         self.update(pod)
@@ -186,6 +188,8 @@ class PodWorker:
                 self._dirty.set()
 
     async def _write_status(self) -> None:
+        if self.is_silent:
+            return
         if not self.runners and (is_finished(self.pod) or self.deleting.is_set()):
             return  # nothing ran here, and a pod that finalizers hold must not be written again and again
         status = make_status(self.pod, self.inits, self.mains, self.address, now_text())
