@@ -213,13 +213,10 @@ def open_text(raw: IO[bytes]) -> IO[bytes]:
 
 def read_records(raw: IO[bytes], into: Columns, variant: str | None = None) -> None:
     """Append one file to `into`; RecordFileError for what is no file of request records."""
-    text = open_text(raw)
-    head = text.peek(4)[:4] if isinstance(text, io.BufferedReader) else b""
-    if head == b"PAR1":
-        into.add_all(_parquet_rows(text.read()), variant)
-        return
     try:
-        into.add_all(_json_rows(text), variant)
+        text = open_text(raw)
+        is_parquet = isinstance(text, io.BufferedReader) and text.peek(4)[:4] == b"PAR1"
+        into.add_all(_parquet_rows(text.read()) if is_parquet else _json_rows(text), variant)
     except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
         raise RecordFileError(
             "the file", f"cannot be decompressed ({error})", "write it again, it may be cut off"

@@ -8,7 +8,6 @@ import pytest
 from policies import sequential as seq
 from policies.intervals import clopper_pearson, order_statistic_ranks, requests_for_upper_bound, wilson
 
-
 R = 1.55436286
 """Confseq's parametrisation a = r/(1 - p0), b = r/p0, of Beta(1.570063, 155.436286)."""
 
