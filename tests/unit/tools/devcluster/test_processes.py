@@ -13,7 +13,10 @@ from tools.devcluster.processes import Identity
 
 
 def sleeper(tmp_path: Path, env: dict[str, str] | None = None) -> Identity:
-    return processes.start(["sleep", "60"], tmp_path / "log", env=env)
+    process = processes.start(["sleep", "60"], tmp_path / "log", env=env)
+    while not Path(f"/proc/{process.pid}/environ").read_bytes():  # for an instant after exec the kernel shows none
+        assert process.is_alive()
+    return process
 
 
 def test_an_identity_is_more_than_a_pid(tmp_path: Path) -> None:
