@@ -1,6 +1,7 @@
 """Every finding's code: its level, what it means, what to do. The docs page is generated from this table.
 
-A code is stable; its level may be raised at the place where more is known (a removed flag with a known version is an error).
+A code is stable; its level may be raised at the place where more is known (a removed flag with a known version is an
+error).
 """
 
 from __future__ import annotations
@@ -220,5 +221,6 @@ CODES: dict[str, tuple[str, str, str]] = {
 
 
 def make_finding(code: str, message: str, file: str = "", path: str = "", level: str | None = None) -> Finding:
-    """A finding with its code's level (or a raised one); an unlisted code is a programming error and raises KeyError."""
+    """A finding with its code's level (or a raised one); an unlisted code is a programming error and raises
+    KeyError."""
     return Finding(code, level or CODES[code][0], file, path, message)

@@ -31,21 +31,46 @@ _INERT_ENV = re.compile(
     r"|POD_.*|NODE_NAME|NAMESPACE|HOSTNAME|DYN_LOG|LOG_DIR|.*_LOG_LEVEL|.*_LOGGING_LEVEL|NCCL_DEBUG|RUST_LOG|OTEL_.*|HF_HUB_OFFLINE|TRANSFORMERS_OFFLINE)$"
 )
 _RUNTIME_ENV: tuple[tuple[re.Pattern[str], str, tuple[str, ...], str], ...] = (
-    (re.compile(r"^(?:NCCL|RCCL|UCX|NVSHMEM|GLOO|FI|MSCCL|CCOM|NIXL|MOONCAKE|TORCH_NCCL)_"), "parallelism", ("COMM",), "tunes collective or transfer libraries"),
+    (
+        re.compile(r"^(?:NCCL|RCCL|UCX|NVSHMEM|GLOO|FI|MSCCL|CCOM|NIXL|MOONCAKE|TORCH_NCCL)_"),
+        "parallelism",
+        ("COMM",),
+        "tunes collective or transfer libraries",
+    ),
     (re.compile(r"^LMCACHE_"), "kv_offload", ("KV", "COMM"), "configures LMCache"),
-    (re.compile(r"^(?:CUDA|NVIDIA|HIP|ROCR|ROCM|HSA|AITER|GPU|ZE|ONEAPI|HABANA|PT_HPU|NEURON|TPU|XLA|PJRT)_"), "kernel_backend", ("A",), "configures the accelerator's runtime"),
-    (re.compile(r"^(?:TORCH|PYTORCH|TRITON|FLASHINFER|TORCHINDUCTOR|DG|DEEP_GEMM|CUBLAS|CUDNN|FLA)_"), "kernel_backend", ("A",), "configures kernels or their compiler"),
+    (
+        re.compile(r"^(?:CUDA|NVIDIA|HIP|ROCR|ROCM|HSA|AITER|GPU|ZE|ONEAPI|HABANA|PT_HPU|NEURON|TPU|XLA|PJRT)_"),
+        "kernel_backend",
+        ("A",),
+        "configures the accelerator's runtime",
+    ),
+    (
+        re.compile(r"^(?:TORCH|PYTORCH|TRITON|FLASHINFER|TORCHINDUCTOR|DG|DEEP_GEMM|CUBLAS|CUDNN|FLA)_"),
+        "kernel_backend",
+        ("A",),
+        "configures kernels or their compiler",
+    ),
     (re.compile(r"^(?:OMP|MKL|OPENBLAS|KMP|GOMP|TOKENIZERS)_"), "scheduler", ("SCHED",), "sets host threads"),
-    (re.compile(r"^(?:VLLM|SGLANG|SGL|TLLM|TRTLLM|TRT|DYN|AIBRIX|LLAMA)_"), "engine_environment", ("SCHED",), "is an engine's variable that the catalogue does not list: "
-                                                                                                              "read its meaning"),
-    (re.compile(r"^(?:LD_LIBRARY_PATH|LD_PRELOAD|PATH|PYTHONPATH|VIRTUAL_ENV)$"), "kernel_backend", ("A",), "decides which libraries are loaded"),
+    (
+        re.compile(r"^(?:VLLM|SGLANG|SGL|TLLM|TRTLLM|TRT|DYN|AIBRIX|LLAMA)_"),
+        "engine_environment",
+        ("SCHED",),
+        "is an engine's variable that the catalogue does not list: read its meaning",
+    ),
+    (
+        re.compile(r"^(?:LD_LIBRARY_PATH|LD_PRELOAD|PATH|PYTHONPATH|VIRTUAL_ENV)$"),
+        "kernel_backend",
+        ("A",),
+        "decides which libraries are loaded",
+    ),
     (re.compile(r"^(?:HF|HUGGING|TRANSFORMERS|PYTHON)"), "weight_loading", ("COLD",), "concerns loading"),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What a change of something means: mechanism, ledgers moved, correctness class, floating-point note, witness, a phrase."""
+    """What a change of something means: mechanism, ledgers moved, correctness class, floating-point note, witness, a
+    phrase."""
 
     mechanism: str
     ledgers: tuple[str, ...]
@@ -59,7 +84,8 @@ NOTHING = Meaning("none", (), "none")
 
 
 def same(name: str, old: Any, new: Any) -> bool:
-    """Whether two values of a setting are equal: numbers as numbers of one kind, objects by content, sets without order."""
+    """Whether two values of a setting are equal: numbers as numbers of one kind, objects by content, sets without
+    order."""
     if name in _UNORDERED and isinstance(old, list) and isinstance(new, list):
         return sorted(map(canonical_json, old)) == sorted(map(canonical_json, new))
     if (isinstance(old, list) and isinstance(new, str | int)) or (isinstance(new, list) and isinstance(old, str | int)):
@@ -95,7 +121,8 @@ def leaves(value: Any, prefix: str) -> dict[str, Any]:
 
 
 def meaning_of(name: str, catalogs: Sequence[Catalog]) -> Meaning:
-    """The catalogue's word on a setting; an unknown flag may change anything, so it is a contract change until somebody knows."""
+    """The catalogue's word on a setting; an unknown flag may change anything, so it is a contract change until
+    somebody knows."""
     for part in catalogs:
         switch = part.find(name)
         if switch is not None:
@@ -140,17 +167,21 @@ def meaning_of_env(variable: str, catalogs: Sequence[Catalog], opaque: bool) -> 
 
 # setting of a pod -> meaning; keys are prefixes
 _POD: tuple[tuple[str, Meaning], ...] = (
-    ("probe.", Meaning("lifecycle", ("COLD",), "none", note="decides when the pod takes traffic and when it is "
-                                                            "restarted")),
+    (
+        "probe.",
+        Meaning("lifecycle", ("COLD",), "none", note="decides when the pod takes traffic and when it is restarted"),
+    ),
     ("mount:/dev/shm", Meaning("parallelism", ("COMM",), "semantic-exact", note="shared memory of the ranks of a pod")),
     ("mount:", Meaning("weight_loading", ("COLD",), "none", note="where files are loaded from")),
     ("pod.affinity", Meaning("placement", ("COMM",), "none", note="decides on which nodes the pods run")),
     ("pod.nodeSelector", Meaning("placement", ("COMM",), "none", note="decides on which nodes the pods run")),
-    ("pod.topologySpreadConstraints", Meaning("placement", ("COMM",), "none", note="decides on which nodes the pods "
-                                                                                   "run")),
+    (
+        "pod.topologySpreadConstraints",
+        Meaning("placement", ("COMM",), "none", note="decides on which nodes the pods run"),
+    ),
     ("pod.hostNetwork", Meaning("network", ("COMM",), "none", note="the pod uses the node's network")),
     ("pod.resourceClaims", Meaning("placement", ("COMM",), "none", note="devices that the pod claims")),
-)  # fmt: skip
+)
 
 
 def meaning_of_pod(name: str) -> Meaning:

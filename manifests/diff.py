@@ -1,8 +1,9 @@
 """Two manifests, compared by what really takes effect, each line named by mechanism, ledgers, class and witness.
 
-Called by the operator (what does this update change), the CLI and the dashboard. Theory of operation: pair the manifests; for each
-pair collect lines from settings, version defaults, derived values, model, image, resources, environment, files and pod; what
-cannot be known is unresolved and never equal, except to the identical expression; group the lines by mechanism.
+Called by the operator (what does this update change), the CLI and the dashboard. Theory of operation: pair the
+manifests; for each pair collect lines from settings, version defaults, derived values, model, image, resources,
+environment, files and pod; what cannot be known is unresolved and never equal, except to the identical expression;
+group the lines by mechanism.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from manifests.codes import make_finding
 from manifests.compare import Meaning
 from manifests.engines.grammar import catalogs_of
 from manifests.lines import Change, Unknown, change
+from manifests.lint import findings_of
 from manifests.model import REDACTED, Finding, ImportResult, Manifest, Setting, canonical_json
 
 _CLASS_ORDER = {"semantic-exact": 0, "none": 0, "distribution-exact": 1, "approximate": 2, "contract-change": 3}
@@ -212,7 +214,7 @@ def _pair(
         lambda m: (m.name, m.rank),
         lambda m: (m.role, m.rank, m.container),
         lambda m: (m.role, m.rank),
-    )  # fmt: skip
+    )
     for key in keys:
         for first in list(left):
             found = [m for m in right if key(m) == key(first)]
@@ -261,6 +263,7 @@ def _compare(old: Manifest, new: Manifest, hardware: str | None) -> tuple[list[C
     diff_pod.extra_lines(old, new, lines)
     _unresolved(old, new, unknown)
     _limits(old, new, findings)
+    findings += [finding for finding in findings_of(new) if finding.level == "error"]
     return lines, unknown, findings
 
 
@@ -502,7 +505,8 @@ def _written_differs(pairs: Iterable[tuple[Manifest, Manifest]], carried: Sequen
 
 
 def _split(result: Diff) -> tuple[Step, ...]:
-    """An order for a bundle: the image first with its flipped defaults pinned, then exact mechanisms, then lossy ones."""
+    """An order for a bundle: the image first with its flipped defaults pinned, then exact mechanisms, then lossy
+    ones."""
     if len(result.mechanisms) < 2:
         return ()
     groups: dict[str, list[Change]] = {}

@@ -1,7 +1,8 @@
 """Lines that nobody wrote: defaults that flip with the version, values derived from hardware or other flags.
 
-Called by :mod:`manifests.diff`. A flip is listed when the switch is unset on both sides, exists in the new version, and its default
-changed on the way (a change of wording in the source is none). A version that was not sampled is bracketed by its neighbours.
+Called by :mod:`manifests.diff`. A flip is listed when the switch is unset on both sides, exists in the new version,
+and its default changed on the way (a change of wording in the source is none). A version that was not sampled is
+bracketed by its neighbours.
 """
 
 from __future__ import annotations
@@ -135,7 +136,8 @@ def _path(switch: Switch, before: str, after: str) -> list[tuple[str, str]]:
 
 
 def _later_flip(switch: Switch, part: Catalog, before: str, after: str) -> bool:
-    """A switch that arrived after the old version and then flipped: the flip is a change even though the old version had no switch."""
+    """A switch that arrived after the old version and then flipped: the flip is a change even though the old version
+    had no switch."""
     return len([default for _, default in _path(switch, before, after) if default != ABSENT]) > 1
 
 

@@ -1,4 +1,5 @@
-"""Lines about everything but flags: engine, model, image, replicas, accelerators, environment, mounted files, probes, placement.
+"""Lines about everything but flags: engine, model, image, replicas, accelerators, environment, mounted files,
+probes, placement.
 
 Called by :mod:`manifests.diff`.
 """
@@ -160,7 +161,8 @@ def _used_by_arguments(name: str, old: Manifest, new: Manifest) -> bool:
 
 
 def file_lines(old: Manifest, new: Manifest, catalogs: Sequence[Catalog], lines: list[Change]) -> None:
-    """Mounted files by content; the engine's own config file was read into settings, a launch script into the command line."""
+    """Mounted files by content; the engine's own config file was read into settings, a launch script into the
+    command line."""
     for path in dict.fromkeys([*old.files, *new.files]):
         before, after = old.files.get(path), new.files.get(path)
         if before == after or _already_read(path, old) or _already_read(path, new):
@@ -242,9 +244,17 @@ def resource_lines(old: Manifest, new: Manifest, lines: list[Change]) -> None:
     if old.replicas != new.replicas and old.replicas is not None and new.replicas is not None:
         lines.append(change("replicas", old.replicas, new.replicas, "resources", _REPLICAS))
     meanings: tuple[tuple[str, Meaning], ...] = (
-        ("gpu", _GPU_COUNT), ("accelerator", _HARDWARE), ("product", _HARDWARE), ("pods", _GPU_COUNT), ("limits.cpu", _CPU), ("requests.cpu", _CPU),
-        ("limits.memory", _MEMORY), ("requests.memory", _MEMORY), ("limits.ephemeral-storage", _MEMORY), ("requests.ephemeral-storage", _MEMORY),
-    )  # fmt: skip
+        ("gpu", _GPU_COUNT),
+        ("accelerator", _HARDWARE),
+        ("product", _HARDWARE),
+        ("pods", _GPU_COUNT),
+        ("limits.cpu", _CPU),
+        ("requests.cpu", _CPU),
+        ("limits.memory", _MEMORY),
+        ("requests.memory", _MEMORY),
+        ("limits.ephemeral-storage", _MEMORY),
+        ("requests.ephemeral-storage", _MEMORY),
+    )
     for name, meaning in meanings:
         before, after = _request(old.resources, name), _request(new.resources, name)
         if before != after:

@@ -1,8 +1,8 @@
 """Canonical form and digests: what counts as the same, byte for byte, after normalisation.
 
-Called by the operator (revision of an attempt, equality after a rollback, drift) and by the diff. Quantities become one spelling,
-defaults that the API server fills in are removed, empty blocks vanish, order that means nothing is sorted away. Replicas,
-status and injected annotations never enter a revision; secrets enter only as salted hashes.
+Called by the operator (revision of an attempt, equality after a rollback, drift) and by the diff. Quantities become
+one spelling, defaults that the API server fills in are removed, empty blocks vanish, order that means nothing is
+sorted away. Replicas, status and injected annotations never enter a revision; secrets enter only as salted hashes.
 """
 
 from __future__ import annotations
@@ -63,14 +63,27 @@ _SORTED_LISTS: dict[str, tuple[str, ...]] = {
 }
 _SORTED_ANY = frozenset({"tolerations", "add", "drop", "claims", "resourceClaims"})
 _POD_KEYS = (
-    "nodeSelector", "affinity", "tolerations", "topologySpreadConstraints", "hostNetwork", "hostIPC", "runtimeClassName", "priorityClassName",
-    "schedulerName", "serviceAccountName", "terminationGracePeriodSeconds", "securityContext", "restartPolicy", "resourceClaims",
-)  # fmt: skip
+    "nodeSelector",
+    "affinity",
+    "tolerations",
+    "topologySpreadConstraints",
+    "hostNetwork",
+    "hostIPC",
+    "runtimeClassName",
+    "priorityClassName",
+    "schedulerName",
+    "serviceAccountName",
+    "terminationGracePeriodSeconds",
+    "securityContext",
+    "restartPolicy",
+    "resourceClaims",
+)
 _CONTAINER_KEYS = ("securityContext", "lifecycle", "workingDir", "ports")
 
 
 def normalise(value: Any, path: tuple[str, ...] = ()) -> Any:
-    """The canonical form of a Kubernetes object or a part of it (``path``: keys above, for rules that depend on the place).
+    """The canonical form of a Kubernetes object or a part of it (``path``: keys above, for rules that depend on the
+    place).
 
     Equal results mean: the API server would treat both alike. Pure; the input is not changed.
     """
@@ -179,12 +192,14 @@ def revision_digest(
     configmap_contents: Mapping[str, Mapping[str, str]] | None,
     salt: bytes = b"",
 ) -> str:
-    """Hex SHA-256 of what starts an attempt: templates of all roles, ``spec.manifest``, contents of referenced ConfigMaps.
+    """Hex SHA-256 of what starts an attempt: templates of all roles, ``spec.manifest``, contents of referenced
+    ConfigMaps.
 
     Args:
         roles_templates: role -> pod template (or leaderWorkerTemplate); replicas beside a template do not enter.
         spec_manifest: ``spec.manifest``, None for none.
-        configmap_contents: name -> data. A hashed name does not matter: contents enter under the name without its hash suffix.
+        configmap_contents: name -> data. A hashed name does not matter: contents enter under the name without its
+        hash suffix.
         salt: salts literal secrets of environment variables; without it they enter as "secret" only.
     """
     names = {name: f"configmap-{index}" for index, name in enumerate(sorted(configmap_contents or {}, key=_stem))}
@@ -268,7 +283,8 @@ def _differences(stored: Any, live: Any, path: str) -> list[str]:
 
 
 def pod_facts(pod: Mapping[str, Any], container: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a pod template matters for a comparison besides the command line: probes, placement, volumes, shared memory."""
+    """What of a pod template matters for a comparison besides the command line: probes, placement, volumes, shared
+    memory."""
     whole = normalise({"spec": dict(pod)})
     spec = whole.get("spec", {}) if isinstance(whole, dict) else {}
     own = normalise(dict(container)) or {}

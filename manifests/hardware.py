@@ -1,7 +1,8 @@
 """Accelerators by the names that nodes, resource profiles and people use: memory, bandwidth, arithmetic peaks.
 
-Called by the ledger and by the rules for hardware-dependent defaults. The data sheet's bandwidth and what an independent
-benchmark attained are separate; the latter is None until somebody measured it, never derived from the former.
+Called by the ledger and by the rules for hardware-dependent defaults. The data sheet's bandwidth and what an
+independent benchmark attained are separate; the latter is None until somebody measured it, never derived from the
+former.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from importlib import resources
 
 @dataclass(frozen=True, slots=True)
 class Accelerator:
-    """One accelerator: bytes and bytes per second; peaks in operations per second, None where the part has no such unit."""
+    """One accelerator: bytes and bytes per second; peaks in operations per second, None where the part has no such
+    unit."""
 
     name: str
     vendor: str
@@ -39,9 +41,16 @@ def _table() -> tuple[tuple[Accelerator, tuple[re.Pattern[str], ...]], ...]:
     out = []
     for row in data["accelerators"]:
         part = Accelerator(
-            row["name"], row["vendor"], row["memory_bytes"], row["memory_gib"], row["bandwidth_datasheet_bytes_per_s"],
-            row["bandwidth_attainable_bytes_per_s"], row["bf16_flops"], row["fp8_flops"], row["source"],
-        )  # fmt: skip
+            row["name"],
+            row["vendor"],
+            row["memory_bytes"],
+            row["memory_gib"],
+            row["bandwidth_datasheet_bytes_per_s"],
+            row["bandwidth_attainable_bytes_per_s"],
+            row["bf16_flops"],
+            row["fp8_flops"],
+            row["source"],
+        )
         out.append((part, tuple(re.compile(pattern) for pattern in row["match"])))
     return tuple(out)
 
@@ -52,7 +61,8 @@ def names() -> tuple[str, ...]:
 
 
 def find_accelerator(label: str | None) -> Accelerator | None:
-    """The accelerator that a name or node label means; None when it is not known (a MIG slice never is its whole GPU)."""
+    """The accelerator that a name or node label means; None when it is not known (a MIG slice never is its whole
+    GPU)."""
     if not label or "mig-" in label.lower():
         return None
     text = label.lower().replace("_", "-").replace(" ", "-")

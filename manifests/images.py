@@ -1,7 +1,7 @@
 """What an image name says: the engine inside, its version, and the command line it starts with.
 
-Called when a container names no command, and to learn the engine's version from a tag. A tag of another product (llm-d, Ray,
-LMCache) says nothing about the engine's version: None.
+Called when a container names no command, and to learn the engine's version from a tag. A tag of another product
+(llm-d, Ray, LMCache) says nothing about the engine's version: None.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ _MOVING = re.compile(r"^(?:latest|nightly|main|master|dev|edge|stable|head|rolli
 
 @dataclass(frozen=True, slots=True)
 class ImageFacts:
-    """Engine family as ``engine.name`` of CONTRACTS, its version, the image's own command line, and whether the tag moves."""
+    """Engine family as ``engine.name`` of CONTRACTS, its version, the image's own command line, and whether the tag
+    moves."""
 
     engine: str = "unknown"
     version: str | None = None

@@ -1,7 +1,7 @@
 """Files or objects in, manifests out: the entry point of everything that reads a manifest.
 
-Called by the CLI (files), the operator (objects of the API) and the dashboard. Pure: bytes and objects are arguments. One bad
-file among several is refused in one line; the others are answered.
+Called by the CLI (files), the operator (objects of the API) and the dashboard. Pure: bytes and objects are
+arguments. One bad file among several is refused in one line; the others are answered.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def import_files(
     Args:
         files: ``(name, content)``; ConfigMaps of one file are seen by workloads of another.
         engine_version: overrides the engine's version where the image does not say it.
-        salt: salts hashes of literal secrets, so that a diff can tell that one changed; None leaves secrets out altogether.
+        salt: salts hashes of literal secrets, so that a diff can tell that one changed; None leaves secrets out
+        altogether.
     """
     job = _Job()
     loaded: list[tuple[str, list[Loaded]]] = []

@@ -74,8 +74,8 @@ class Arg:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """An engine start: ``engine`` as ``engine.name``, ``catalog`` whose flags count, ``args`` after the launcher, ``kind``
-    (server, router, frontend, render, ray)."""
+    """An engine start: ``engine`` as ``engine.name``, ``catalog`` whose flags count, ``args`` after the launcher,
+    ``kind`` (server, router, frontend, render, ray)."""
 
     engine: str
     catalog: str
@@ -86,7 +86,8 @@ class Launch:
 
 @dataclass(slots=True)
 class CommandLine:
-    """The reading of a container: the engine's argv, its launch (None: no engine was found), environment, files, findings."""
+    """The reading of a container: the engine's argv, its launch (None: no engine was found), environment, files,
+    findings."""
 
     argv: tuple[Arg, ...] = ()
     launch: Launch | None = None
@@ -100,7 +101,8 @@ class CommandLine:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a container can see: environment, files mounted from ConfigMaps of the input, whether more variables may exist."""
+    """What a container can see: environment, files mounted from ConfigMaps of the input, whether more variables may
+    exist."""
 
     env: Mapping[str, Token]
     files: Mapping[str, str]
@@ -125,7 +127,8 @@ def kubernetes_expand(text: str, env: Mapping[str, Token]) -> tuple[str, bool]:
 
 
 def read_command_line(command: list[object], args: list[object], image: ImageFacts, context: Context) -> CommandLine:
-    """The command line of a container (``command`` and ``args`` as in the pod, image entrypoint where there is no command)."""
+    """The command line of a container (``command`` and ``args`` as in the pod, image entrypoint where there is no
+    command)."""
     base = [Arg(part, True, None, "image") for part in image.entrypoint] if not command else []
     parts = base + _arguments(command, "command", context) + _arguments(args, "args", context)
     out = CommandLine(env=dict(context.env))
@@ -146,7 +149,8 @@ def _arguments(values: list[object], origin: str, context: Context) -> list[Arg]
 
 
 def _follow(parts: list[Arg], context: Context, out: CommandLine, depth: int) -> None:
-    """Follows a command through shells and wrappers until an engine is found; keeps the last one that certainly runs."""
+    """Follows a command through shells and wrappers until an engine is found; keeps the last one that certainly
+    runs."""
     launch = find_launch(parts)
     if launch is not None:
         _keep(parts, launch, out, True)
@@ -225,7 +229,8 @@ def _report(problems: list[tuple[str, int, str]], commands: list[Command], line:
 
 
 def _script_of(parts: list[Arg], context: Context, out: CommandLine) -> tuple[str, list[Arg], int | None, str] | None:
-    """The script that a command runs (text, ``$0 $1..``, first line, origin); None when it runs none that can be read."""
+    """The script that a command runs (text, ``$0 $1..``, first line, origin); None when it runs none that can be
+    read."""
     files = {**context.files, **out.files}
     if parts and parts[0].text in files:
         return files[parts[0].text], parts, None, "configmap"

@@ -1,4 +1,5 @@
-"""The lines of a diff: a change with all that CONTRACTS says of it, and what cannot be known. Values only, and their words."""
+"""The lines of a diff: a change with all that CONTRACTS says of it, and what cannot be known. Values only, and their
+words."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ _CLASS_WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One line: what changes, from what to what, why it is there, by which mechanism it acts and what must be proven."""
+    """One line: what changes, from what to what, why it is there, by which mechanism it acts and what must be
+    proven."""
 
     setting: str
     old: Any
@@ -107,8 +109,19 @@ def change(
         notes.append("floating-point order may change, so near-ties may flip")
     ignored = bool(why and why.startswith("ignored"))
     return Change(
-        setting, old, new, origin, meaning.mechanism, () if ignored else meaning.ledgers, "none" if ignored else meaning.correctness, meaning.fp_reorder, meaning.witness, "; ".join(notes), None, counts
-    )  # fmt: skip
+        setting,
+        old,
+        new,
+        origin,
+        meaning.mechanism,
+        () if ignored else meaning.ledgers,
+        "none" if ignored else meaning.correctness,
+        meaning.fp_reorder,
+        meaning.witness,
+        "; ".join(notes),
+        None,
+        counts,
+    )
 
 
 def show(value: Any) -> str:

@@ -1,7 +1,8 @@
 """The values that the whole package speaks in: manifest, setting, finding, document.
 
-Called by everybody who reads a manifest (operator, CLI, dashboard). Knows nothing of YAML, Kubernetes or engines; holds data
-and its JSON shape (CONTRACTS, ``M`` and ``W``). Everything is immutable: a manifest is a fact about an input, not a work area.
+Called by everybody who reads a manifest (operator, CLI, dashboard). Knows nothing of YAML, Kubernetes or engines;
+holds data and its JSON shape (CONTRACTS, ``M`` and ``W``). Everything is immutable: a manifest is a fact about an
+input, not a work area.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ ROLES = ("server", "prefill", "decode", "worker", "frontend", "router", "sidecar
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One observation about an input (``W``): a stable code, a level, where, and a whole sentence that says what to do."""
+    """One observation about an input (``W``): a stable code, a level, where, and a whole sentence that says what to
+    do."""
 
     code: str
     level: str
@@ -48,10 +50,11 @@ class Unresolved:
 class Setting:
     """One effective value of the engine.
 
-    ``value`` is typed (number, bool, string, list, object; None or an expression when known only at run time), ``origin`` says
-    where it came from (args, command, env, config-file, configmap, custom-resource, default), ``written`` is the text as the
-    author wrote it, ``line`` the 1-based line in the file, None where the input had no lines.
-    ``expression`` is set when the value is unresolved: two equal expressions are the only thing that may be called equal.
+    ``value`` is typed (number, bool, string, list, object; None or an expression when known only at run time),
+    ``origin`` says where it came from (args, command, env, config-file, configmap, custom-resource, default),
+    ``written`` is the text as the author wrote it, ``line`` the 1-based line in the file, None where the input had
+    no lines. ``expression`` is set when the value is unresolved: two equal expressions are the only thing that may
+    be called equal.
     """
 
     value: Any
@@ -124,10 +127,10 @@ class Manifest:
 
     ``environment``: name -> value as the container gets it; secrets are ``"<redacted>"``, references written as
     ``secretKeyRef:NAME/KEY``. ``secrets``: name -> salted hash, never printed, so that a diff can still say "changed".
-    ``resources``: ``gpu`` per pod, ``accelerator`` (resource name), ``pods`` per replica group, ``product`` (GPU label), cpu, memory.
-    ``files``: mounted path -> text of ConfigMaps in the same input. ``pod``: what else of the pod matters for a comparison
-    (replicas, probes, topology, volumes). ``extra``: generation semantics, traffic and hardware of a run manifest.
-    ``patch``: an incomplete object (Kustomize patch) of which only what it sets is known.
+    ``resources``: ``gpu`` per pod, ``accelerator`` (resource name), ``pods`` per replica group, ``product`` (GPU
+    label), cpu, memory. ``files``: mounted path -> text of ConfigMaps in the same input. ``pod``: what else of the
+    pod matters for a comparison (replicas, probes, topology, volumes). ``extra``: generation semantics, traffic and
+    hardware of a run manifest. ``patch``: an incomplete object (Kustomize patch) of which only what it sets is known.
     """
 
     name: str
@@ -153,7 +156,8 @@ class Manifest:
 
     @property
     def digest(self) -> str:
-        """Hex SHA-256 over everything effective: equal digests mean that nothing that is known differs. No secret enters."""
+        """Hex SHA-256 over everything effective: equal digests mean that nothing that is known differs. No secret
+        enters."""
         content = {
             "engine": self.engine.to_json(),
             "model": [self.model.id, self.model.revision],

@@ -1,7 +1,7 @@
 """What a pod template gives its containers: environment, files of mounted ConfigMaps, accelerators, memory.
 
-Called by :mod:`manifests.resolve`. Reads ``env``, ``envFrom``, ``volumeMounts`` (``subPath``, ``items``), resources and resource
-claims; a reference that the input does not hold is a problem, never an empty value.
+Called by :mod:`manifests.resolve`. Reads ``env``, ``envFrom``, ``volumeMounts`` (``subPath``, ``items``), resources
+and resource claims; a reference that the input does not hold is a problem, never an empty value.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ _PRODUCT_KEYS = (
 
 @dataclass(slots=True)
 class Environment:
-    """Variables as the container gets them (``tokens``), as they may be shown, secrets in the clear (for salted hashing only)."""
+    """Variables as the container gets them (``tokens``), as they may be shown, secrets in the clear (for salted
+    hashing only)."""
 
     tokens: dict[str, Token] = field(default_factory=dict)
     shown: dict[str, Any] = field(default_factory=dict)
@@ -208,7 +209,8 @@ def accelerators(container: JsonObject) -> dict[str, int]:
 
 
 def resources(workload: Workload, container: JsonObject, scope: Scope) -> dict[str, Any]:
-    """The ``resources`` shape: gpu per pod, accelerator, pods of a replica group, product, cpu and memory of the container."""
+    """The ``resources`` shape: gpu per pod, accelerator, pods of a replica group, product, cpu and memory of the
+    container."""
     out: dict[str, Any] = {}
     totals: dict[str, int] = {}
     for spec in items(workload.pod.get("containers")):

@@ -1,7 +1,8 @@
 """A diff as a screen for an on-call engineer: plain text or ANSI colour.
 
-Called by the CLI; the dashboard shows the same parts from :class:`manifests.diff.Diff`. What matters first: does anything change,
-by which mechanism, what must be proven; then the lines the authors wrote, then the lines that nobody wrote.
+Called by the CLI; the dashboard shows the same parts from :class:`manifests.diff.Diff`. What matters first: does
+anything change, by which mechanism, what must be proven; then the lines the authors wrote, then the lines that
+nobody wrote.
 """
 
 from __future__ import annotations

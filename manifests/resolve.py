@@ -1,7 +1,8 @@
 """A workload becomes manifests: one per container that takes part in serving.
 
 Called by :mod:`manifests.importing`. Puts together what the parts know: command line (:mod:`manifests.launch`), flags
-(:mod:`manifests.engines.grammar`), config files and environment twins (:mod:`manifests.engines.sources`), images, resources.
+(:mod:`manifests.engines.grammar`), config files and environment twins (:mod:`manifests.engines.sources`), images,
+resources.
 """
 
 from __future__ import annotations
@@ -183,10 +184,10 @@ def _part(workload: Workload, container: _Container) -> _Part | None:
     )
     if not wants or (container.init and not fixed):
         return None
-    if workload.rank == "worker" or (launch is not None and launch.kind == "ray") or _joins_ray(container.line):
-        if engine == "unknown" or launch is None or launch.kind == "ray":
-            if (container.line.argv and not _opaque(container.line)) or launch is not None:
-                return _Part("worker", "unknown", None, "starts no engine of its own: it joins the leader's group")
+    joins = workload.rank == "worker" or (launch is not None and launch.kind == "ray") or _joins_ray(container.line)
+    readable = launch is not None or (bool(container.line.argv) and not _opaque(container.line))
+    if joins and readable and (engine == "unknown" or launch is None or launch.kind == "ray"):
+        return _Part("worker", "unknown", None, "starts no engine of its own: it joins the leader's group")
     if (
         launch is None
         and container.line.argv

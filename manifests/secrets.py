@@ -1,7 +1,7 @@
 """Secrets: told by flag name, variable name or look of the value; never printed, never hashed in the clear.
 
-Called by the importers before anything is stored in a manifest. A name that merely contains TOKEN because it counts tokens
-(``MAX_TOTAL_TOKENS``, ``TOKENIZER``) is not a secret.
+Called by the importers before anything is stored in a manifest. A name that merely contains TOKEN because it counts
+tokens (``MAX_TOTAL_TOKENS``, ``TOKENIZER``) is not a secret.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def is_secret_env(name: str, value: object = None) -> bool:
             and not _NUMBER.match(value)
             and not re.search(r"TOKENIZ", name, re.IGNORECASE)
         )
-    return not (value is not None and re.fullmatch(r"(?i)true|false|yes|no", str(value).strip()))
+    return not (value is not None and re.fullmatch(r"(?i)true|false|yes|no|\d{1,5}(?:\.\d+)?", str(value).strip()))
 
 
 def is_secret_flag(name: str) -> bool:

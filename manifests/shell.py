@@ -1,13 +1,14 @@
 """What a shell text would run, as far as that can be decided by reading; nothing is ever executed.
 
-Called by :mod:`manifests.launch` for ``sh -c`` strings and for scripts out of ConfigMaps. Parses with the bash grammar of
-tree-sitter and evaluates assignments, arrays, quoting, parameter and arithmetic expansion, heredocs into files, functions, tests
-on known values, ``exec``, ``eval``, ``set --``, ``source``. What depends on run time stays an expression (``known=False``).
-Knows nothing of engines or Kubernetes.
+Called by :mod:`manifests.launch` for ``sh -c`` strings and for scripts out of ConfigMaps. Parses with the bash
+grammar of tree-sitter and evaluates assignments, arrays, quoting, parameter and arithmetic expansion, heredocs into
+files, functions, tests on known values, ``exec``, ``eval``, ``set --``, ``source``. What depends on run time stays
+an expression (``known=False``). Knows nothing of engines or Kubernetes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import re
 import shlex
@@ -31,7 +32,8 @@ _SAFE_ARITHMETIC = re.compile(r"^[\d\s+\-*/%()<>=!&|]+$")
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One word of a command line: its text, whether the text is what the process gets, and its line (1-based, in the script)."""
+    """One word of a command line: its text, whether the text is what the process gets, and its line (1-based, in the
+    script)."""
 
     text: str
     known: bool = True
@@ -40,7 +42,8 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command that the script would run: words, variables it sets for itself, whether it certainly runs, where its output goes."""
+    """One command that the script would run: words, variables it sets for itself, whether it certainly runs, where
+    its output goes."""
 
     words: tuple[Token, ...]
     env: Mapping[str, Token] = field(default_factory=dict)
@@ -83,7 +86,8 @@ def read_script(
         env: variables of the process (a value that is not known carries its expression).
         args: ``$0`` and the positional parameters.
         files: text of a file that the script may read, None where it is not in the input.
-        open_env: more variables may exist than ``env`` lists (``envFrom``), so an unset variable is not known to be unset.
+        open_env: more variables may exist than ``env`` lists (``envFrom``), so an unset variable is not known to be
+        unset.
     """
     shell = _Shell(dict(env), list(args), files, open_env)
     shell.run_text(text[:MAX_FILE], 1)
@@ -110,7 +114,8 @@ class _Shell:
         self.data = b""
         self.base = 1
 
-    # --- text and nodes -------------------------------------------------------------------------------------------------
+    # --- text and nodes
+    # -------------------------------------------------------------------------------------------------
 
     def run_text(self, text: str, line: int) -> None:
         """Parses and runs a text; ends quietly where the script ends."""
@@ -144,7 +149,8 @@ class _Shell:
     def line(self, node: Node) -> int:
         return self.base + int(node.start_point[0])
 
-    # --- statements -----------------------------------------------------------------------------------------------------
+    # --- statements
+    # -----------------------------------------------------------------------------------------------------
 
     def _block(self, node: Node) -> None:
         children = node.children
@@ -292,10 +298,8 @@ class _Shell:
 
     def _on_subshell(self, node: Node) -> None:
         before, exported = dict(self.vars), set(self.exported)
-        try:
+        with contextlib.suppress(_Exit):
             self._block(node)
-        except _Exit:
-            pass
         self.vars, self.exported = before, exported
 
     def _on_negated_command(self, node: Node) -> None:
@@ -304,10 +308,8 @@ class _Shell:
 
     def _on_pipeline(self, node: Node, background: bool = False) -> None:
         for child in node.named_children:
-            try:
+            with contextlib.suppress(_Exit):
                 self._statement(child, background)
-            except _Exit:
-                pass
 
     def _on_redirected_statement(self, node: Node, background: bool = False) -> None:
         body = node.child_by_field_name("body")
@@ -380,7 +382,8 @@ class _Shell:
             return _printf(rest[0], rest[1:])
         return None
 
-    # --- assignments and commands -----------------------------------------------------------------------------------------
+    # --- assignments and commands
+    # -----------------------------------------------------------------------------------------
 
     def _on_variable_assignment(self, node: Node) -> None:
         name_node, value_node = node.child_by_field_name("name"), node.child_by_field_name("value")
@@ -544,7 +547,8 @@ class _Shell:
         """Text of a file that the script itself wrote or that the input holds."""
         return (self.out.files.get(name.text) or self.read_file(name.text)) if name.known else None
 
-    # --- conditions -------------------------------------------------------------------------------------------------------
+    # --- conditions
+    # -------------------------------------------------------------------------------------------------------
 
     def _outcome(self, node: Node) -> bool | None:
         """Whether a condition is certainly true or false; None when that depends on run time."""
@@ -605,7 +609,8 @@ class _Shell:
                 )
         return None
 
-    # --- words ------------------------------------------------------------------------------------------------------------
+    # --- words
+    # ------------------------------------------------------------------------------------------------------------
 
     def one(self, node: Node) -> Token:
         """A node as one word (the right side of an assignment: no splitting)."""
@@ -646,7 +651,7 @@ class _Shell:
         """``"$@"``, ``$*``, ``"${a[@]}"``: several words or none; None for anything else."""
         inner = node
         if node.type == "string":
-            named = [child for child in node.named_children]
+            named = list(node.named_children)
             if len(named) != 1 or named[0].end_byte - named[0].start_byte != node.end_byte - node.start_byte - 2:
                 return self._string_with_list(node)
             inner = named[0]
@@ -736,8 +741,7 @@ class _Shell:
     def _variable(self, name: str, source: str) -> Token:
         if name.isdigit():
             index = int(name)
-            found = self.zero if index == 0 else self.args[index - 1] if index <= len(self.args) else Token("")
-            return found
+            return self.zero if index == 0 else self.args[index - 1] if index <= len(self.args) else Token("")
         if name in ("@", "*"):
             return Token(" ".join(token.text for token in self.args), all(token.known for token in self.args))
         if name == "#":
@@ -892,7 +896,8 @@ def _glob_regex(pattern: str) -> str:
 
 
 def _transform(text: str, operation: str) -> str | None:
-    """``#`` ``##`` ``%`` ``%%`` ``/a/b`` ``//a/b`` ``:off:len`` ``^^`` ``,,`` on a known text; None for anything else."""
+    """``#`` ``##`` ``%`` ``%%`` ``/a/b`` ``//a/b`` ``:off:len`` ``^^`` ``,,`` on a known text; None for anything
+    else."""
     for operator in ("##", "#", "%%", "%"):
         if operation.startswith(operator):
             pattern = _glob_regex(operation[len(operator) :])

@@ -56,7 +56,7 @@ def _manifest(value: JsonObject, file: str, index: int) -> Manifest:
             _text(engine.get("version")),
             _text(engine.get("image")),
             Backend(str(backend.get("name")), _text(backend.get("version"))) if backend else None,
-        ),  # fmt: skip
+        ),
         model=Model(_text(model.get("id")), _text(model.get("revision"))),
         argv=tuple(str(part) for part in value.get("argv") or []),
         settings={

@@ -26,7 +26,8 @@ def version_key(text: str | None) -> Key | None:
 
 
 def bracket(version: str, sampled: Iterable[str]) -> tuple[str | None, str | None]:
-    """The sampled versions around ``version``: (last not above, first not below); equal twice when it was sampled itself."""
+    """The sampled versions around ``version``: (last not above, first not below); equal twice when it was sampled
+    itself."""
     key = version_key(version)
     below: str | None = None
     above: str | None = None

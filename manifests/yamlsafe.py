@@ -1,8 +1,9 @@
 """YAML as Kubernetes reads it, with line numbers and without the ways in which YAML can hurt.
 
-Called by the importing entry points and by the readers of config files inside ConfigMaps. Built directly on libyaml's events,
-so that depth, number of nodes and the *expanded* size of aliases are bounded while reading, before anything is built.
-Scalars keep their line: strings are :class:`Text`. A document is refused in one sentence (:class:`YamlRefused`).
+Called by the importing entry points and by the readers of config files inside ConfigMaps. Built directly on
+libyaml's events, so that depth, number of nodes and the *expanded* size of aliases are bounded while reading, before
+anything is built. Scalars keep their line: strings are :class:`Text`. A document is refused in one sentence
+(:class:`YamlRefused`).
 """
 
 from __future__ import annotations

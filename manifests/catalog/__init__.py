@@ -1,7 +1,7 @@
 """The product's own catalogue of switches: what each flag is, its mechanism, ledgers, class and defaults by version.
 
-One JSON file per engine, loaded on first use and kept. Written by ``tools/catalog/regenerate.py`` (README there: how to add an
-engine or a version). Knows nothing of manifests; values are parsed by :func:`parse_default` only here.
+One JSON file per engine, loaded on first use and kept. Written by ``tools/catalog/regenerate.py`` (README there: how
+to add an engine or a version). Knows nothing of manifests; values are parsed by :func:`parse_default` only here.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _PART_OF = {
 class Switch:
     """One switch of one engine.
 
-    ``kind``: bool, int, float, str, json, list:int, list:float, list:str. ``history``: (first version read, default as written)
-    with declaration-only changes already folded away. ``seen``: first and last version read that has it.
+    ``kind``: bool, int, float, str, json, list:int, list:float, list:str. ``history``: (first version read, default
+    as written) with declaration-only changes already folded away. ``seen``: first and last version read that has it.
     """
 
     name: str
@@ -62,7 +62,8 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class Default:
-    """A default at a version: ``status`` known, unknown (not in the survey), absent (no such switch), bracketed (flipped between)."""
+    """A default at a version: ``status`` known, unknown (not in the survey), absent (no such switch), bracketed
+    (flipped between)."""
 
     status: str
     value: Any = None
@@ -136,7 +137,8 @@ class Catalog:
 
 
 def switch_is_launcher(switch: Switch) -> bool:
-    """vLLM's server flags were declared in another file before 0.10.2: known in older versions although "seen" only from there."""
+    """vLLM's server flags were declared in another file before 0.10.2: known in older versions although "seen" only
+    from there."""
     return bool(switch.seen and switch.seen[0] == "0.10.2")
 
 
@@ -161,7 +163,8 @@ def _as_default(switch: Switch, written: str) -> Default:
 
 
 def parse_default(written: str) -> Any:
-    """The value that a default's source text means: numbers, booleans, None, quoted text, empty factories, enum members."""
+    """The value that a default's source text means: numbers, booleans, None, quoted text, empty factories, enum
+    members."""
     if written in ("None", "null", "unset", "argparse.SUPPRESS") or written.startswith(("DEFAULT_", "None (")):
         return None
     if written in ("True", "true", "enabled"):
@@ -182,7 +185,8 @@ def parse_default(written: str) -> Any:
 
 
 def _factory(source: str) -> Any:
-    """The value of a default factory: an empty container, a literal after ``lambda:``, an empty configuration object."""
+    """The value of a default factory: an empty container, a literal after ``lambda:``, an empty configuration
+    object."""
     if source in ("list", "set"):
         return []
     if source.startswith("lambda:"):
@@ -205,7 +209,8 @@ def _plain_text(written: str) -> Any:
 
 
 def canonical(flag: str) -> str:
-    """The name of a setting: the flag without dashes, ``_`` written ``-``; keys of JSON values keep their own spelling."""
+    """The name of a setting: the flag without dashes, ``_`` written ``-``; keys of JSON values keep their own
+    spelling."""
     if flag.startswith(("env:", "llm_args.", "request.")):
         return flag
     head, dot, tail = flag.lstrip("-").partition(".")

@@ -1,7 +1,7 @@
 """Values that an engine fills in from the hardware or from other flags when they are not written, each with its rule.
 
-Called by the diff and the ledger. Source: facts of vLLM ``get_batch_defaults`` and SGLang ``memory_hook`` (surveyed versions); a
-version or hardware that the tables do not cover gives nothing, never a guess.
+Called by the diff and the ledger. Source: facts of vLLM ``get_batch_defaults`` and SGLang ``memory_hook`` (surveyed
+versions); a version or hardware that the tables do not cover gives nothing, never a guess.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Arguments -> settings, by the grammar of the engine and its version.
 
-Called by :mod:`manifests.resolve` with the arguments after the launcher. Follows what the engines' own parsers do: argparse
-(vLLM with its underscores, dotted keys and ``-O``; SGLang; Dynamo), click (TensorRT-LLM), clap (TGI), llama.cpp's own. One
-parser for everybody: the diff, GPU sizing, the ledger and rollback all read its result (case C03).
+Called by :mod:`manifests.resolve` with the arguments after the launcher. Follows what the engines' own parsers do:
+argparse (vLLM with its underscores, dotted keys and ``-O``; SGLang; Dynamo), click (TensorRT-LLM), clap (TGI),
+llama.cpp's own. One parser for everybody: the diff, GPU sizing, the ledger and rollback all read its result (case C03).
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _STORE_BOOLEAN = frozenset({"enable-chunked-prefill", "multi-step-stream-outputs
 
 @dataclass(slots=True)
 class Parsed:
-    """Result of one command line: settings, findings ``(code, message)``, unresolved ``(what, why)``, plain secrets by name."""
+    """Result of one command line: settings, findings ``(code, message)``, unresolved ``(what, why)``, plain secrets
+    by name."""
 
     settings: dict[str, Setting] = field(default_factory=dict)
     findings: list[tuple[str, str]] = field(default_factory=list)
@@ -112,7 +113,8 @@ class _Parser:
                 self._positional(argument)
         return self.out
 
-    # --- what a token is --------------------------------------------------------------------------------------------------
+    # --- what a token is
+    # --------------------------------------------------------------------------------------------------
 
     def _is_flag(self, argument: Arg) -> bool:
         text = argument.text
@@ -164,7 +166,8 @@ class _Parser:
             )
         )
 
-    # --- recognising a flag -----------------------------------------------------------------------------------------------
+    # --- recognising a flag
+    # -----------------------------------------------------------------------------------------------
 
     def find(self, key: str) -> Found:
         """The setting that a flag's spelling means in this version."""
@@ -310,7 +313,8 @@ class _Parser:
             text = f"`{shown}` appears first in {first}; {self.launch.engine} {self.version} refuses to start with it"
             self.out.findings.append(("flag-too-new", text))
 
-    # --- taking values ----------------------------------------------------------------------------------------------------
+    # --- taking values
+    # ----------------------------------------------------------------------------------------------------
 
     def _optimization(self, argument: Arg) -> tuple[str, Any] | None:
         """vLLM's ``-O3``, ``-O 3``, ``-O=3``, ``-O.mode=3`` and ``-O{json}``."""

@@ -1,7 +1,9 @@
-"""All sources of an engine's settings in the order of that engine: command line, config file, environment, custom resource.
+"""All sources of an engine's settings in the order of that engine: command line, config file, environment, custom
+resource.
 
-Called by :mod:`manifests.resolve`. The command line comes from :mod:`manifests.engines.grammar`; this module adds config files
-(vLLM and SGLang ``--config``, TensorRT-LLM and Dynamo YAML), environment twins and switches that exist only as variables.
+Called by :mod:`manifests.resolve`. The command line comes from :mod:`manifests.engines.grammar`; this module adds
+config files (vLLM and SGLang ``--config``, TensorRT-LLM and Dynamo YAML), environment twins and switches that exist
+only as variables.
 """
 
 from __future__ import annotations
@@ -29,15 +31,27 @@ _TRTLLM_FLIP = ((1, 3), 0, 0)
 _TRTLLM_FLIP_STARTS = ((1, 3), -5, 0)
 _TGI_UNREAD = {"HOST": "HOSTNAME", "MODEL": "MODEL_ID", "TP_SIZE": "NUM_SHARD", "MAX_MODEL_LEN": "MAX_TOTAL_TOKENS"}
 _LLAMACPP_ENV = {
-    "N_PARALLEL": "parallel", "CTX_SIZE": "ctx-size", "BATCH": "batch-size", "UBATCH": "ubatch-size", "FLASH_ATTN": "flash-attn",
-    "N_GPU_LAYERS": "n-gpu-layers", "ENDPOINT_METRICS": "metrics", "ENDPOINT_SLOTS": "slots", "HF_REPO": "hf-repo", "MODEL": "model",
-    "CACHE_TYPE_K": "cache-type-k", "CACHE_TYPE_V": "cache-type-v", "THREADS": "threads", "THREADS_BATCH": "threads-batch",
-}  # fmt: skip
+    "N_PARALLEL": "parallel",
+    "CTX_SIZE": "ctx-size",
+    "BATCH": "batch-size",
+    "UBATCH": "ubatch-size",
+    "FLASH_ATTN": "flash-attn",
+    "N_GPU_LAYERS": "n-gpu-layers",
+    "ENDPOINT_METRICS": "metrics",
+    "ENDPOINT_SLOTS": "slots",
+    "HF_REPO": "hf-repo",
+    "MODEL": "model",
+    "CACHE_TYPE_K": "cache-type-k",
+    "CACHE_TYPE_V": "cache-type-v",
+    "THREADS": "threads",
+    "THREADS_BATCH": "threads-batch",
+}
 
 
 @dataclass(slots=True)
 class Read:
-    """Settings by canonical name with what is to be said about them; ``used_files``: config files that the engine reads."""
+    """Settings by canonical name with what is to be said about them; ``used_files``: config files that the engine
+    reads."""
 
     settings: dict[str, Setting] = field(default_factory=dict)
     findings: list[tuple[str, str]] = field(default_factory=list)
@@ -81,7 +95,8 @@ def _field(name: str, entry: Field, out: Read) -> None:
     out.settings[entry.name] = Setting(value, origin, redact_text(entry.written), entry.line)
 
 
-# --- config files -------------------------------------------------------------------------------------------------------------
+# --- config files
+# -------------------------------------------------------------------------------------------------------------
 
 
 def _config_file(launch: Launch, engine: Engine, line: CommandLine, environment: Environment, out: Read) -> None:
@@ -164,7 +179,8 @@ def _flat(content: Mapping[str, Any], path: str, origin: str, launch: Launch, en
 
 
 def _trtllm(content: Mapping[str, Any], path: str, origin: str, engine: Engine, out: Read) -> None:
-    """TensorRT-LLM: the YAML wins over flags before 1.3, explicit flags win from 1.3 on (NVIDIA/TensorRT-LLM pull request 14812)."""
+    """TensorRT-LLM: the YAML wins over flags before 1.3, explicit flags win from 1.3 on (NVIDIA/TensorRT-LLM pull
+    request 14812)."""
     known = catalog.load("trtllm")
     flat = dict(_leaves(content, ""))
     for key, value in flat.items():
@@ -246,7 +262,8 @@ def _plain(value: Any) -> Any:
 
 
 def trtllm_name(key: str, known: Catalog | None) -> str:
-    """The setting of a YAML key: ``llm_args.KEY`` where the catalogue lists it so, the flag where one has the same name."""
+    """The setting of a YAML key: ``llm_args.KEY`` where the catalogue lists it so, the flag where one has the same
+    name."""
     full = f"llm_args.{key}"
     if known is not None and full in known.switches:
         return full
@@ -264,7 +281,8 @@ def _twin(name: str) -> str:
     return _TWINS.get(name, name)
 
 
-# --- environment --------------------------------------------------------------------------------------------------------------
+# --- environment
+# --------------------------------------------------------------------------------------------------------------
 
 
 def _environment(name: str, engine: Engine, line: CommandLine, environment: Environment, out: Read) -> None:

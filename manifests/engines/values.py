@@ -1,7 +1,7 @@
 """Text of a flag's value -> typed value, as the engine's parser would convert it.
 
-Called by the flag grammar, the config-file reader and the environment reader. Returns the value and, when the engine would not
-take it, a sentence; never raises on odd input.
+Called by the flag grammar, the config-file reader and the environment reader. Returns the value and, when the engine
+would not take it, a sentence; never raises on odd input.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def number(text: str, kind: str) -> Any:
 
 
 def convert(kind: str, text: str, name: str = "", engine: str = "vllm") -> tuple[Any, str | None]:
-    """``(value, problem)``: the typed value; ``problem`` says why the engine would refuse the text (the value is then the text)."""
+    """``(value, problem)``: the typed value; ``problem`` says why the engine would refuse the text (the value is
+    then the text)."""
     if engine == "vllm" and text == "None" and kind != "bool":
         return None, None
     if kind == "bool":

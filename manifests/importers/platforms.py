@@ -1,4 +1,5 @@
-"""Platforms with roles and groups: Dynamo, AIBrix (StormService, RoleSet, RayClusterFleet), Ray, production-stack's VLLMRuntime."""
+"""Platforms with roles and groups: Dynamo, AIBrix (StormService, RoleSet, RayClusterFleet), Ray, production-stack's
+VLLMRuntime."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from manifests.importers.registry import (
     reader,
     text_list,
     whole_number,
-)  # fmt: skip
+)
 from manifests.importers.serving import field
 from manifests.importers.values import vllm_workload
 from manifests.yamlsafe import YamlRefused, load_all
@@ -65,10 +66,18 @@ def _service(obj: JsonObject, name: str, part: JsonObject, shared: list[JsonObje
     pod["containers"] = [main, *items(pod.get("containers"))]
     role = _dynamo_role(part.get("subComponentType"), part.get("componentType"), name)
     return workload_of(
-        obj, {"spec": pod}, f"spec.services.{name}.extraPodSpec", name=name, role=None if role == "worker" else role, replicas=whole_number(part.get("replicas")),
-        pods=whole_number(mapping(part.get("multinode")).get("nodeCount")) or 1, server=("main",) if main["name"] == "main" else (), patch=False,
-        engine=f"dynamo-{framework}" if framework else None, accelerator="gpu" if "gpu" in limits else None,
-    )  # fmt: skip
+        obj,
+        {"spec": pod},
+        f"spec.services.{name}.extraPodSpec",
+        name=name,
+        role=None if role == "worker" else role,
+        replicas=whole_number(part.get("replicas")),
+        pods=whole_number(mapping(part.get("multinode")).get("nodeCount")) or 1,
+        server=("main",) if main["name"] == "main" else (),
+        patch=False,
+        engine=f"dynamo-{framework}" if framework else None,
+        accelerator="gpu" if "gpu" in limits else None,
+    )
 
 
 def _component(obj: JsonObject, index: int, part: JsonObject, shared: list[JsonObject], framework: str) -> Workload:
@@ -83,10 +92,16 @@ def _component(obj: JsonObject, index: int, part: JsonObject, shared: list[JsonO
     name = str(part.get("name") or f"component-{index}")
     role = _dynamo_role(part.get("type"), part.get("subComponentType"), name)
     return workload_of(
-        obj, {**template, "spec": pod}, f"spec.components[{index}].podTemplate.spec", name=name, role=None if role == "worker" else role,
-        replicas=whole_number(part.get("replicas")), pods=whole_number(mapping(part.get("multinode")).get("nodeCount")) or 1,
-        engine=f"dynamo-{framework}" if framework else None, patch=False,
-    )  # fmt: skip
+        obj,
+        {**template, "spec": pod},
+        f"spec.components[{index}].podTemplate.spec",
+        name=name,
+        role=None if role == "worker" else role,
+        replicas=whole_number(part.get("replicas")),
+        pods=whole_number(mapping(part.get("multinode")).get("nodeCount")) or 1,
+        engine=f"dynamo-{framework}" if framework else None,
+        patch=False,
+    )
 
 
 @reader("StormService", "RoleSet", "PodSet")
@@ -113,10 +128,17 @@ def read_storm_service(obj: JsonObject, scope: Scope) -> list[Workload]:
         kind = next((word for word in ("prefill", "decode", "rout") if word in name.lower()), None)
         out.append(
             workload_of(
-                obj, mapping(role.get("template")), f"{base}.roles[{index}].template.spec", name=name, replicas=whole_number(role.get("replicas")),
-                pods=whole_number(role.get("podGroupSize")) or 1, role="router" if kind == "rout" else kind, variables=variables, patch=False,
+                obj,
+                mapping(role.get("template")),
+                f"{base}.roles[{index}].template.spec",
+                name=name,
+                replicas=whole_number(role.get("replicas")),
+                pods=whole_number(role.get("podGroupSize")) or 1,
+                role="router" if kind == "rout" else kind,
+                variables=variables,
+                patch=False,
             )
-        )  # fmt: skip
+        )
     return out
 
 
@@ -146,7 +168,8 @@ def read_ray_job(obj: JsonObject, scope: Scope) -> list[Workload]:
 
 @reader("RayService")
 def read_ray_service(obj: JsonObject, scope: Scope) -> list[Workload]:
-    """KubeRay's service: the engine's settings stand in ``serveConfigV2`` (Ray Serve LLM), the pods in ``rayClusterConfig``."""
+    """KubeRay's service: the engine's settings stand in ``serveConfigV2`` (Ray Serve LLM), the pods in
+    ``rayClusterConfig``."""
     spec = mapping(obj.get("spec"))
     cluster = _ray_cluster(obj, mapping(spec.get("rayClusterConfig")), "spec.rayClusterConfig", 1)
     fields = _serve_config(spec.get("serveConfigV2"), scope)
@@ -158,9 +181,19 @@ def read_ray_service(obj: JsonObject, scope: Scope) -> list[Workload]:
     base = head or workload_of(obj, {"spec": {"containers": [{"name": "ray-head"}]}}, "spec")
     name = next((str(c.get("name")) for c in items(base.pod.get("containers"))), "ray-head")
     served = workload_of(
-        obj, {"spec": base.pod}, base.path, rank="leader" if pods > 1 else None, replicas=1, pods=max(1, pods), engine="vllm", server=(name,), fields=tuple(fields),
-        model_id=model, patch=False, role="server",
-    )  # fmt: skip
+        obj,
+        {"spec": base.pod},
+        base.path,
+        rank="leader" if pods > 1 else None,
+        replicas=1,
+        pods=max(1, pods),
+        engine="vllm",
+        server=(name,),
+        fields=tuple(fields),
+        model_id=model,
+        patch=False,
+        role="server",
+    )
     return [served, *cluster[1:]]
 
 
@@ -237,7 +270,17 @@ def read_vllm_runtime(obj: JsonObject, scope: Scope) -> list[Workload]:
     }
     return [
         vllm_workload(
-            name_of(obj), obj, merged, str(model.get("modelURL") or ""), f"{registry}/{name}".strip("/") or None, "spec", replicas=whole_number(deployment.get("replicas")),
-            gpu=gpu if gpu is not None else 0, env=items(config.get("env")), port=config.get("port") or 8000, absent_prefix_caching=None, extra_args=text_list(config.get("extraArgs")),
+            name_of(obj),
+            obj,
+            merged,
+            str(model.get("modelURL") or ""),
+            f"{registry}/{name}".strip("/") or None,
+            "spec",
+            replicas=whole_number(deployment.get("replicas")),
+            gpu=gpu if gpu is not None else 0,
+            env=items(config.get("env")),
+            port=config.get("port") or 8000,
+            absent_prefix_caching=None,
+            extra_args=text_list(config.get("extraArgs")),
         )
-    ]  # fmt: skip
+    ]

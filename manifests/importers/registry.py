@@ -1,8 +1,9 @@
-"""The extension point: a reader turns one Kubernetes object into workloads (pod template plus what only that kind knows).
+"""The extension point: a reader turns one Kubernetes object into workloads (pod template plus what only that kind
+knows).
 
-A reader is a function ``(obj, scope) -> list[Workload]`` registered with :func:`reader` for a kind (and API group). It names pods,
-roles, replicas and fields of the custom resource that become arguments; everything else (command lines, flags, environment,
-ConfigMaps, versions) is done for it. See ``docs/manifests.md``.
+A reader is a function ``(obj, scope) -> list[Workload]`` registered with :func:`reader` for a kind (and API group).
+It names pods, roles, replicas and fields of the custom resource that become arguments; everything else (command
+lines, flags, environment, ConfigMaps, versions) is done for it. See ``docs/manifests.md``.
 """
 
 from __future__ import annotations
@@ -28,10 +29,11 @@ class Field:
 class Workload:
     """One pod template that serves, as a reader hands it over.
 
-    ``pod``: the pod spec. ``path``: where it stands in the document. ``pods``: pods of one replica group. ``fields``: custom
-    resource fields (weaker than written arguments unless ``fields_win``). ``added_args``: arguments that the kind's operator appends.
-    ``engine``: engine name where only the kind knows it; ``catalog`` its flags. ``variables``: what the kind's operator injects.
-    ``server``: names of containers that serve, where the kind fixes them. ``patch``: an incomplete object.
+    ``pod``: the pod spec. ``path``: where it stands in the document. ``pods``: pods of one replica group.
+    ``fields``: custom resource fields (weaker than written arguments unless ``fields_win``). ``added_args``:
+    arguments that the kind's operator appends. ``engine``: engine name where only the kind knows it; ``catalog`` its
+    flags. ``variables``: what the kind's operator injects. ``server``: names of containers that serve, where the
+    kind fixes them. ``patch``: an incomplete object.
     """
 
     name: str
@@ -65,7 +67,8 @@ class Workload:
 
 @dataclass(slots=True)
 class Scope:
-    """What else is in the input: ConfigMaps, Secrets' names, claim templates, serving runtimes; and the problems found."""
+    """What else is in the input: ConfigMaps, Secrets' names, claim templates, serving runtimes; and the problems
+    found."""
 
     configmaps: dict[tuple[str | None, str], JsonObject] = field(default_factory=dict)
     claims: dict[str, JsonObject] = field(default_factory=dict)

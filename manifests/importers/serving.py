@@ -19,16 +19,28 @@ from manifests.importers.registry import (
     reader,
     text_list,
     whole_number,
-)  # fmt: skip
+)
 from manifests.yamlsafe import Text, YamlRefused, line_of, load_all
 
 _AZURE_GPUS = {
-    "nc24ads_a100_v4": (1, "NVIDIA-A100-80GB"), "nc48ads_a100_v4": (2, "NVIDIA-A100-80GB"), "nc96ads_a100_v4": (4, "NVIDIA-A100-80GB"),
-    "nd96asr_v4": (8, "NVIDIA-A100-40GB"), "nd96amsr_a100_v4": (8, "NVIDIA-A100-80GB"), "nc40ads_h100_v5": (1, "NVIDIA-H100-94GB"),
-    "nc80adis_h100_v5": (2, "NVIDIA-H100-94GB"), "nd96isr_h100_v5": (8, "NVIDIA-H100-80GB"), "nc6s_v3": (1, "NVIDIA-V100-16GB"),
-    "nc12s_v3": (2, "NVIDIA-V100-16GB"), "nc24s_v3": (4, "NVIDIA-V100-16GB"), "nc4as_t4_v3": (1, "NVIDIA-T4"), "nc64as_t4_v3": (4, "NVIDIA-T4"),
-    "nv36ads_a10_v5": (1, "NVIDIA-A10"), "nv72ads_a10_v5": (2, "NVIDIA-A10"), "nd96isr_mi300x_v5": (8, "AMD-MI300X"), "nd96isr_h200_v5": (8, "NVIDIA-H200"),
-}  # fmt: skip
+    "nc24ads_a100_v4": (1, "NVIDIA-A100-80GB"),
+    "nc48ads_a100_v4": (2, "NVIDIA-A100-80GB"),
+    "nc96ads_a100_v4": (4, "NVIDIA-A100-80GB"),
+    "nd96asr_v4": (8, "NVIDIA-A100-40GB"),
+    "nd96amsr_a100_v4": (8, "NVIDIA-A100-80GB"),
+    "nc40ads_h100_v5": (1, "NVIDIA-H100-94GB"),
+    "nc80adis_h100_v5": (2, "NVIDIA-H100-94GB"),
+    "nd96isr_h100_v5": (8, "NVIDIA-H100-80GB"),
+    "nc6s_v3": (1, "NVIDIA-V100-16GB"),
+    "nc12s_v3": (2, "NVIDIA-V100-16GB"),
+    "nc24s_v3": (4, "NVIDIA-V100-16GB"),
+    "nc4as_t4_v3": (1, "NVIDIA-T4"),
+    "nc64as_t4_v3": (4, "NVIDIA-T4"),
+    "nv36ads_a10_v5": (1, "NVIDIA-A10"),
+    "nv72ads_a10_v5": (2, "NVIDIA-A10"),
+    "nd96isr_mi300x_v5": (8, "AMD-MI300X"),
+    "nd96isr_h200_v5": (8, "NVIDIA-H200"),
+}
 
 
 def added(text: str, origin: str, line: int | None) -> Text:
@@ -46,7 +58,8 @@ def field(name: str, value: Any, key: str) -> Field:
 
 @reader("LLMInferenceService")
 def read_llm_inference_service(obj: JsonObject, scope: Scope) -> list[Workload]:
-    """KServe: ``spec.template`` decodes (or does both), ``spec.prefill`` prefills; baseRefs of the same input are merged below."""
+    """KServe: ``spec.template`` decodes (or does both), ``spec.prefill`` prefills; baseRefs of the same input are
+    merged below."""
     spec = _with_bases(mapping(obj.get("spec")), scope)
     model = mapping(spec.get("model"))
     out = []
@@ -113,10 +126,14 @@ def _llm_part(obj: JsonObject, model: JsonObject, role: str | None, part: JsonOb
     fields += _lora_fields(mapping(model.get("lora")))
     worker = mapping(part.get("worker"))
     shared: JsonObject = {
-        "replicas": whole_number(part.get("replicas")), "fields": tuple(fields), "engine": "vllm", "server": ("main",),
-        "model_id": str(model["uri"]) if model.get("uri") else None, "role": role,
+        "replicas": whole_number(part.get("replicas")),
+        "fields": tuple(fields),
+        "engine": "vllm",
+        "server": ("main",),
+        "model_id": str(model["uri"]) if model.get("uri") else None,
+        "role": role,
         "pods": _group_size(parallel) if worker else 1,
-    }  # fmt: skip
+    }
     template = mapping(part.get("template")) or {"containers": [{"name": "main"}]}
     out = [
         workload_of(
@@ -267,10 +284,18 @@ def read_inference_service(obj: JsonObject, scope: Scope) -> list[Workload]:
     }
     return [
         workload_of(
-            obj, {"spec": pod}, "spec.predictor.model", replicas=replicas, engine=None if runtime else engine, server=(str(container["name"]),), notes=notes,
-            model_id=str(model["storageUri"]) if model.get("storageUri") else None, patch=False, fields=() if runtime else hint,
+            obj,
+            {"spec": pod},
+            "spec.predictor.model",
+            replicas=replicas,
+            engine=None if runtime else engine,
+            server=(str(container["name"]),),
+            notes=notes,
+            model_id=str(model["storageUri"]) if model.get("storageUri") else None,
+            patch=False,
+            fields=() if runtime else hint,
         )
-    ]  # fmt: skip
+    ]
 
 
 def _runtime_engine(name: str, form: str) -> tuple[str | None, tuple[Field, ...]]:
@@ -326,13 +351,30 @@ def read_kubeai_model(obj: JsonObject, scope: Scope) -> list[Workload]:
     container = {"name": "server", "image": spec.get("image"), "args": spec.get("args"), "env": env}
     return [
         Workload(
-            name=name_of(obj), namespace=namespace_of(obj), kind="Model", path="spec", pod={"containers": [container]}, engine=engine, server=("server",),
-            replicas=whole_number(spec.get("replicas")) if spec.get("replicas") is not None else whole_number(spec.get("minReplicas")),
-            model_id=str(spec["url"]) if spec.get("url") else None, gpu=0 if is_cpu else count if profile else -1, fields=tuple(fields),
-            accelerator=None if is_cpu else "amd.com/gpu" if "amd" in profile else "nvidia.com/gpu" if profile else None,
-            product=None if is_cpu or not profile else profile, extra={"resourceProfile": str(spec["resourceProfile"])} if profile else {},
+            name=name_of(obj),
+            namespace=namespace_of(obj),
+            kind="Model",
+            path="spec",
+            pod={"containers": [container]},
+            engine=engine,
+            server=("server",),
+            replicas=whole_number(spec.get("replicas"))
+            if spec.get("replicas") is not None
+            else whole_number(spec.get("minReplicas")),
+            model_id=str(spec["url"]) if spec.get("url") else None,
+            gpu=0 if is_cpu else count if profile else -1,
+            fields=tuple(fields),
+            accelerator=None
+            if is_cpu
+            else "amd.com/gpu"
+            if "amd" in profile
+            else "nvidia.com/gpu"
+            if profile
+            else None,
+            product=None if is_cpu or not profile else profile,
+            extra={"resourceProfile": str(spec["resourceProfile"])} if profile else {},
         )
-    ]  # fmt: skip
+    ]
 
 
 @reader("Workspace", "InferenceSet", "RAGEngine")
@@ -359,11 +401,22 @@ def read_kaito(obj: JsonObject, scope: Scope) -> list[Workload]:
     container = {"name": "server", "env": []}
     return [
         Workload(
-            name=name_of(obj), namespace=namespace_of(obj), kind=str(obj.get("kind")), path=base + "inference", pod={"containers": [container]}, engine="vllm",
-            server=("server",), replicas=replicas, model_id=str(preset.get("name")), gpu=gpus, product=product, accelerator="nvidia.com/gpu" if product and "NVIDIA" in product else None,
-            fields=_kaito_config(obj, inference, base, scope), extra={"instanceType": resource["instanceType"]} if resource.get("instanceType") else {},
+            name=name_of(obj),
+            namespace=namespace_of(obj),
+            kind=str(obj.get("kind")),
+            path=base + "inference",
+            pod={"containers": [container]},
+            engine="vllm",
+            server=("server",),
+            replicas=replicas,
+            model_id=str(preset.get("name")),
+            gpu=gpus,
+            product=product,
+            accelerator="nvidia.com/gpu" if product and "NVIDIA" in product else None,
+            fields=_kaito_config(obj, inference, base, scope),
+            extra={"instanceType": resource["instanceType"]} if resource.get("instanceType") else {},
         )
-    ]  # fmt: skip
+    ]
 
 
 def _kaito_config(obj: JsonObject, inference: JsonObject, base: str, scope: Scope) -> tuple[Field, ...]:

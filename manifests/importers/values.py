@@ -1,7 +1,7 @@
 """Helm values of serving charts: production-stack (``servingEngineSpec``) and llm-d modelservice (``modelArtifacts``).
 
-A values file has no kind; what its chart would render from it is composed here, so that an update of values can be read without
-rendering. Where the chart writes a flag for an *absent* key, the flag is there too.
+A values file has no kind; what its chart would render from it is composed here, so that an update of values can be
+read without rendering. Where the chart writes a flag for an *absent* key, the flag is there too.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def _argument(text: Any, origin: str, source: Any = None) -> Text:
     return out
 
 
-# --- production-stack -----------------------------------------------------------------------------------------------------------
+# --- production-stack
+# -----------------------------------------------------------------------------------------------------------
 
 
 def _production_stack(obj: JsonObject) -> list[Workload]:
@@ -75,11 +76,22 @@ def _model_spec(name: str, model: JsonObject, spec: JsonObject, path: str) -> Wo
     if model.get("modelRevision"):
         merged["revision"] = model["modelRevision"]
     return vllm_workload(
-        name, {}, merged, str(model.get("modelURL") or ""), f"{repository}:{tag}" if tag else repository or None, path, replicas=whole_number(model.get("replicaCount")),
-        gpu=_gpu(model), env=[*env, *items(model.get("env"))], port=spec.get("containerPort") or 8000, extra_args=text_list(config.get("extraArgs")),
-        accelerator=str(model.get("requestGPUType") or "nvidia.com/gpu"), absent_prefix_caching=False if config else None, lmcache=mapping(model.get("lmcacheConfig")),
+        name,
+        {},
+        merged,
+        str(model.get("modelURL") or ""),
+        f"{repository}:{tag}" if tag else repository or None,
+        path,
+        replicas=whole_number(model.get("replicaCount")),
+        gpu=_gpu(model),
+        env=[*env, *items(model.get("env"))],
+        port=spec.get("containerPort") or 8000,
+        extra_args=text_list(config.get("extraArgs")),
+        accelerator=str(model.get("requestGPUType") or "nvidia.com/gpu"),
+        absent_prefix_caching=False if config else None,
+        lmcache=mapping(model.get("lmcacheConfig")),
         resources=mapping(model.get("resources")),
-    )  # fmt: skip
+    )
 
 
 def _gpu(model: JsonObject) -> int:
@@ -87,9 +99,23 @@ def _gpu(model: JsonObject) -> int:
 
 
 def vllm_workload(
-    name: str, obj: JsonObject, config: JsonObject, model: str, image: str | None, path: str, *, replicas: int | None, gpu: int, env: list[JsonObject], port: Any,
-    extra_args: list[Any], absent_prefix_caching: bool | None, accelerator: str = "nvidia.com/gpu", lmcache: JsonObject | None = None, resources: JsonObject | None = None,
-) -> Workload:  # fmt: skip
+    name: str,
+    obj: JsonObject,
+    config: JsonObject,
+    model: str,
+    image: str | None,
+    path: str,
+    *,
+    replicas: int | None,
+    gpu: int,
+    env: list[JsonObject],
+    port: Any,
+    extra_args: list[Any],
+    absent_prefix_caching: bool | None,
+    accelerator: str = "nvidia.com/gpu",
+    lmcache: JsonObject | None = None,
+    resources: JsonObject | None = None,
+) -> Workload:
     """``vllm serve`` as production-stack composes it from camelCase keys (chart and operator alike)."""
     args = [_argument("vllm", "command"), _argument("serve", "command"), _argument(model, "custom-resource")]
     args += [_argument(part, "custom-resource") for part in ("--host", "0.0.0.0", "--port", text_of(port))]
@@ -106,10 +132,18 @@ def vllm_workload(
         if value is not None:
             args.append(_argument(f"--{flag}" if value else f"--no-{flag}", "custom-resource"))
     for key, flag in (
-        ("toolCallParser", "--tool-call-parser"), ("maxModelLen", "--max-model-len"), ("dtype", "--dtype"), ("tensorParallelSize", "--tensor-parallel-size"),
-        ("maxNumSeqs", "--max-num-seqs"), ("gpuMemoryUtilization", "--gpu-memory-utilization"), ("maxLoras", "--max-loras"), ("runner", "--runner"),
-        ("convert", "--convert"), ("revision", "--revision"), ("chatTemplate", "--chat-template"),
-    ):  # fmt: skip
+        ("toolCallParser", "--tool-call-parser"),
+        ("maxModelLen", "--max-model-len"),
+        ("dtype", "--dtype"),
+        ("tensorParallelSize", "--tensor-parallel-size"),
+        ("maxNumSeqs", "--max-num-seqs"),
+        ("gpuMemoryUtilization", "--gpu-memory-utilization"),
+        ("maxLoras", "--max-loras"),
+        ("runner", "--runner"),
+        ("convert", "--convert"),
+        ("revision", "--revision"),
+        ("chatTemplate", "--chat-template"),
+    ):
         if config.get(key) not in (None, ""):
             args += [_argument(flag, "custom-resource", config[key]), _argument(config[key], "custom-resource")]
     if lmcache and lmcache.get("enabled"):
@@ -134,7 +168,8 @@ def vllm_workload(
     )
 
 
-# --- llm-d modelservice ---------------------------------------------------------------------------------------------------------
+# --- llm-d modelservice
+# ---------------------------------------------------------------------------------------------------------
 
 
 def _modelservice(obj: JsonObject) -> list[Workload]:
@@ -168,9 +203,18 @@ def _modelservice_part(obj: JsonObject, role: str, part: JsonObject, artifacts: 
     kind = str(mapping(obj.get("accelerator")).get("type") or "nvidia")
     resource = str(mapping(mapping(obj.get("accelerator")).get("resources")).get(kind) or "nvidia.com/gpu")
     return Workload(
-        role, None, "values", f"{role}", {"containers": containers, "nodeSelector": part.get("nodeSelector"), "volumes": part.get("volumes")}, role=role if mapping(obj.get("prefill")) else None,
-        replicas=whole_number(part.get("replicas")) or 1, fields=tuple(fields), gpu=tensor * local, accelerator=None if kind == "cpu" else resource, pods=whole_number(parallel.get("workers")) or 1,
-    )  # fmt: skip
+        role,
+        None,
+        "values",
+        f"{role}",
+        {"containers": containers, "nodeSelector": part.get("nodeSelector"), "volumes": part.get("volumes")},
+        role=role if mapping(obj.get("prefill")) else None,
+        replicas=whole_number(part.get("replicas")) or 1,
+        fields=tuple(fields),
+        gpu=tensor * local,
+        accelerator=None if kind == "cpu" else resource,
+        pods=whole_number(parallel.get("workers")) or 1,
+    )
 
 
 def _modelservice_container(container: JsonObject, uri: str, obj: JsonObject) -> JsonObject:

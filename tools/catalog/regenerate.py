@@ -1,9 +1,11 @@
-"""Writes ``manifests/catalog/*.json``: one compact file per engine, from the surveyed facts or from an installed engine.
+"""Writes ``manifests/catalog/*.json``: one compact file per engine, from the surveyed facts or from an installed
+engine.
 
-Two commands. ``facts FILE`` turns the facts' list (one mapping per engine and flag) plus ``supplement.yaml`` into the catalogue.
-``wheel ENGINE PATH VERSION`` reads the argument parser of an installed wheel (its source tree, by syntax, nothing imported) and
-adds that version to the engine's part: flags seen, their aliases, types and defaults; a default that differs from the newest
-version known becomes an entry of the history. See ``README.md`` beside this file.
+Two commands. ``facts FILE`` turns the facts' list (one mapping per engine and flag) plus ``supplement.yaml`` into
+the catalogue. ``wheel ENGINE PATH VERSION`` reads the argument parser of an installed wheel (its source tree, by
+syntax, nothing imported) and adds that version to the engine's part: flags seen, their aliases, types and defaults;
+a default that differs from the newest version known becomes an entry of the history. See ``README.md`` beside this
+file.
 """
 
 from __future__ import annotations
@@ -23,11 +25,23 @@ CATALOG = ROOT / "manifests" / "catalog"
 FILES = {"dynamo.runtime": "dynamo", "dynamo.frontend": "dynamo", "dynamo.vllm": "dynamo", "dynamo.sglang": "dynamo"}
 FILES |= {"dynamo.trtllm": "dynamo", "dynamo.router": "dynamo"}
 V0_BOOL = {
-    "--disable-log-stats", "--disable-mm-preprocessor-cache", "--enable-lora", "--enable-prompt-adapter", "--enable-reasoning",
-    "--disable-cascade-attn", "--disable-log-requests", "--eplb-log-balancedness", "--enable-multimodal-encoder-data-parallel",
-    "--aggregate-engine-logging", "--collect-tokens-histogram", "--enable-flashinfer-mla", "--enable-flashmla",
-    "--enable-piecewise-cuda-graph", "--prefill-round-robin-balance", "--cpu-moe",
-}  # fmt: skip
+    "--disable-log-stats",
+    "--disable-mm-preprocessor-cache",
+    "--enable-lora",
+    "--enable-prompt-adapter",
+    "--enable-reasoning",
+    "--disable-cascade-attn",
+    "--disable-log-requests",
+    "--eplb-log-balancedness",
+    "--enable-multimodal-encoder-data-parallel",
+    "--aggregate-engine-logging",
+    "--collect-tokens-histogram",
+    "--enable-flashinfer-mla",
+    "--enable-flashmla",
+    "--enable-piecewise-cuda-graph",
+    "--prefill-round-robin-balance",
+    "--cpu-moe",
+}
 STRINGS = {"--fit", "--flash-attn", "--sharded", "--cuda-graphs"}
 INTS = {
     "--num-shard",
@@ -92,11 +106,18 @@ def compact(entry: dict[str, Any]) -> dict[str, Any]:
     out: dict[str, Any] = {"f": entry["flag"], "t": kind_of(entry), "d": str(entry["default"]), "m": entry["mechanism"]}
     out["l"], out["c"] = entry["ledgers"], entry["correctness"]
     optional = {
-        "e": entry["engine"] if entry["engine"] in FILES else None, "a": entry.get("aliases"), "n": entry.get("negation"),
-        "r": entry.get("fp_reorder"), "x": entry.get("removed_between"), "s": entry.get("seen"), "h": entry.get("default_history"),
-        "o": entry.get("declaration_only"), "w": entry.get("witness"), "b": str(entry.get("note") or "").split(", see ")[0],
+        "e": entry["engine"] if entry["engine"] in FILES else None,
+        "a": entry.get("aliases"),
+        "n": entry.get("negation"),
+        "r": entry.get("fp_reorder"),
+        "x": entry.get("removed_between"),
+        "s": entry.get("seen"),
+        "h": entry.get("default_history"),
+        "o": entry.get("declaration_only"),
+        "w": entry.get("witness"),
+        "b": str(entry.get("note") or "").split(", see ")[0],
         "k": str(entry["type"]) if str(entry["type"]).startswith(("Choice", "Literal")) else None,
-    }  # fmt: skip
+    }
     return out | {key: value for key, value in optional.items() if value}
 
 
