@@ -29,10 +29,14 @@ EVIDENCE = "9f2c61d07ab34e18"
 NOW = time.time()
 
 CHECKS = (
-    ("ttft", "p99-margin", "enforce", 1.25), ("ttft", "p99-limit", "enforce", 2.0), ("tpot", "p99-margin", "enforce", 1.25),
-    ("maxGap", "p99-margin", "enforce", 1.5), ("goodFraction", "margin", "enforce", 0.0), ("success", "limit", "enforce", 0.005),
+    ("ttft", "p99-margin", "enforce", 1.25),
+    ("ttft", "p99-limit", "enforce", 2.0),
+    ("tpot", "p99-margin", "enforce", 1.25),
+    ("maxGap", "p99-margin", "enforce", 1.5),
+    ("goodFraction", "margin", "enforce", 0.0),
+    ("success", "limit", "enforce", 0.005),
     ("e2e", "p99-margin", "dryRun", 1.25),
-)  # fmt: skip
+)
 _BASE = {"ttft": 0.62, "tpot": 0.031, "maxGap": 0.21, "e2e": 11.5}
 _LENGTH = {"0-512": 0.55, "513-2048": 1.0, "2049+": 2.05}
 _SHARE = {"acme": 0.46, "globex": 0.27, "initech": 0.07, "other": 0.2}
@@ -71,17 +75,31 @@ def _row(tenant: str, bucket: str, metric: str, gate: str, mode: str, factor: fl
     if failing:
         reason = "evidence of a breach grows: 1.31 times stable, limit 1.25; the next minutes decide"
     return {
-        "tenant": tenant, "bucket": bucket, "metric": metric, "gate": gate, "verdict": verdict,
-        "n_stable": n * 3, "n_candidate": n, "exceed_stable": round(n * 0.03), "exceed_candidate": round(n * 0.0098 * worse**4),
-        "estimate_stable": base, "estimate_candidate": candidate,
+        "tenant": tenant,
+        "bucket": bucket,
+        "metric": metric,
+        "gate": gate,
+        "verdict": verdict,
+        "n_stable": n * 3,
+        "n_candidate": n,
+        "exceed_stable": round(n * 0.03),
+        "exceed_candidate": round(n * 0.0098 * worse**4),
+        "estimate_stable": base,
+        "estimate_candidate": candidate,
         "ratio_low": worse * (1 - 0.5 * width) if gate != "p99-limit" else None,
         "ratio_high": worse * (1 + 0.9 * width) if gate != "p99-limit" else None,
-        "low": low, "high": None if n < 400 else high, "limit": limit,
-        "e_pass": 0.2 if failing else e_pass, "e_fail": 31.5 if failing else 0.6, "phi": 1.34,
-        "needed_requests": needed, "eta_s": None if needed is None else needed / max(0.4, _SHARE[tenant] * 6.0),
+        "low": low,
+        "high": None if n < 400 else high,
+        "limit": limit,
+        "e_pass": 0.2 if failing else e_pass,
+        "e_fail": 31.5 if failing else 0.6,
+        "phi": 1.34,
+        "needed_requests": needed,
+        "eta_s": None if needed is None else needed / max(0.4, _SHARE[tenant] * 6.0),
         "reason": "stable refuses 0.2 % of requests as wrong, the candidate 0.9 %" if hold else reason,
-        "mode": mode, "hold": "EvidenceRising" if failing else hold,
-    }  # fmt: skip
+        "mode": mode,
+        "hold": "EvidenceRising" if failing else hold,
+    }
 
 
 def verdict() -> dict[str, Any]:
@@ -95,17 +113,34 @@ def verdict() -> dict[str, Any]:
         "proven": False,
     }
     return {
-        "result": "INCONCLUSIVE", "now_s": NOW, "step": 1, "decided_at_s": None,
+        "result": "INCONCLUSIVE",
+        "now_s": NOW,
+        "step": 1,
+        "decided_at_s": None,
         "holds": [
-            {"reason": "EvidenceRising", "message": "P99 time to first token of globex beyond 2k tokens looks 31 % longer.",
-             "tenant": "globex", "bucket": "2049+", "metric": "ttft"},
-            {"reason": "RejectShift", "message": "The arms refuse different shares of requests as wrong.",
-             "tenant": "other", "bucket": "513-2048", "metric": "success"},
+            {
+                "reason": "EvidenceRising",
+                "message": "P99 time to first token of globex beyond 2k tokens looks 31 % longer.",
+                "tenant": "globex",
+                "bucket": "2049+",
+                "metric": "ttft",
+            },
+            {
+                "reason": "RejectShift",
+                "message": "The arms refuse different shares of requests as wrong.",
+                "tenant": "other",
+                "bucket": "513-2048",
+                "metric": "success",
+            },
         ],
-        "rows": gate_rows(), "rollback": {"e": 31.5, "threshold": 100.0, "culprits": [culprit]},
-        "worst": {"tenant": "globex", "bucket": "2049+", "metric": "ttft"}, "requests_needed": 2344, "eta_s": 1450.0,
-        "sentences": ["27 of 33 gates of acme pass."], "warnings": [],
-    }  # fmt: skip
+        "rows": gate_rows(),
+        "rollback": {"e": 31.5, "threshold": 100.0, "culprits": [culprit]},
+        "worst": {"tenant": "globex", "bucket": "2049+", "metric": "ttft"},
+        "requests_needed": 2344,
+        "eta_s": 1450.0,
+        "sentences": ["27 of 33 gates of acme pass."],
+        "warnings": [],
+    }
 
 
 def diff() -> dict[str, Any]:
@@ -121,25 +156,66 @@ def diff() -> dict[str, Any]:
         why: str,
         origin: str = "written",
     ) -> dict[str, Any]:
-        return {"setting": setting, "old": old, "new": new, "origin": origin, "mechanism": mechanism, "ledgers": ledgers,
-                "class": kind, "witness": None, "why": why}  # fmt: skip
+        return {
+            "setting": setting,
+            "old": old,
+            "new": new,
+            "origin": origin,
+            "mechanism": mechanism,
+            "ledgers": ledgers,
+            "class": kind,
+            "witness": None,
+            "why": why,
+        }
 
     return {
         "effective": True,
         "changes": [
-            change("kv-cache-dtype", "auto", "fp8", "kv_quantization", ["KV", "A"], "approximate",
-                   "Half the bytes per cached token; attention reads quantized keys and values."),
-            change("enable-chunked-prefill", False, True, "chunked_prefill", ["SCHED"], "semantic-exact",
-                   "Long prompts are cut so that running answers are not stalled; first tokens of long prompts come later."),
-            change("max-num-batched-tokens", 16384, 2048, "chunked_prefill", ["SCHED", "A"], "semantic-exact",
-                   "Budget of one scheduler step; default of 0.12.", "version-default"),
-            change("env:HF_TOKEN", "<redacted>", "<redacted>", None, [], "none", "The secret changed; its value is not shown."),
+            change(
+                "kv-cache-dtype",
+                "auto",
+                "fp8",
+                "kv_quantization",
+                ["KV", "A"],
+                "approximate",
+                "Half the bytes per cached token; attention reads quantized keys and values.",
+            ),
+            change(
+                "enable-chunked-prefill",
+                False,
+                True,
+                "chunked_prefill",
+                ["SCHED"],
+                "semantic-exact",
+                "Long prompts are cut, so running answers are not stalled; first tokens of long prompts come later.",
+            ),
+            change(
+                "max-num-batched-tokens",
+                16384,
+                2048,
+                "chunked_prefill",
+                ["SCHED", "A"],
+                "semantic-exact",
+                "Budget of one scheduler step; default of 0.12.",
+                "version-default",
+            ),
+            change(
+                "env:HF_TOKEN",
+                "<redacted>",
+                "<redacted>",
+                None,
+                [],
+                "none",
+                "The secret changed; its value is not shown.",
+            ),
             change("served-model-name", "chat", XSS, None, [], "none", f"Only a label. {SECRET}"),
         ],
         "primary": {"mechanisms": ["kv_quantization", "chunked_prefill"], "bundle": True},
-        "unresolved": [{"what": "model revision", "why": "the repository's main branch may have moved; pin --revision"}],
+        "unresolved": [
+            {"what": "model revision", "why": "the repository's main branch may have moved; pin --revision"}
+        ],
         "warnings": [],
-    }  # fmt: skip
+    }
 
 
 def live_view() -> LiveView:
@@ -208,14 +284,14 @@ def live_view() -> LiveView:
                 state="unknown",
                 source="start-up log",
             ),
-        ),  # fmt: skip
+        ),
         capacity=CapacityView(
             strategy="surge",
             accelerators_needed=4,
             accelerators_free=12,
             rollback_s=0.0,
             message="Stable keeps all 8 replicas through Bake.",
-        ),  # fmt: skip
+        ),
         store_healthy=True,
         recorder_healthy=True,
     )
@@ -229,8 +305,13 @@ def _rollout(namespace: str, name: str, status: dict[str, Any], **meta: Any) -> 
         {"ramp": {"weight": 50}},
     ]
     metadata = {"namespace": namespace, "name": name, "creationTimestamp": stamp(86_400 * 40), **meta}
-    return {"apiVersion": "weighlock.dev/v1alpha1", "kind": "InferenceRollout", "metadata": metadata,
-            "spec": {"replicas": 8, "steps": steps}, "status": status}  # fmt: skip
+    return {
+        "apiVersion": "weighlock.dev/v1alpha1",
+        "kind": "InferenceRollout",
+        "metadata": metadata,
+        "spec": {"replicas": 8, "steps": steps},
+        "status": status,
+    }
 
 
 def condition(kind: str, reason: str, message: str, status: str = "True", ago: float = 300.0) -> dict[str, Any]:
@@ -241,11 +322,21 @@ def condition(kind: str, reason: str, message: str, status: str = "True", ago: f
 def rollouts() -> list[dict[str, Any]]:
     """The one in mid-attempt, and three others for the list."""
     running = {
-        "phase": "Canary", "attempt": 7, "step": {"index": 1, "name": "canary 5", "weight": 5, "startedAt": stamp(1500)},
-        "stable": "4be1c09d52", "candidate": "a83f2d7710", "phaseStartedAt": stamp(1520), "rejected": ["77d0aa19be"],
+        "phase": "Canary",
+        "attempt": 7,
+        "step": {"index": 1, "name": "canary 5", "weight": 5, "startedAt": stamp(1500)},
+        "stable": "4be1c09d52",
+        "candidate": "a83f2d7710",
+        "phaseStartedAt": stamp(1520),
+        "rejected": ["77d0aa19be"],
         "message": "Canary at 5 %: 27 of 33 required gates of acme pass; ramp 25 waits for an approval.",
-        "verdict": {"result": "INCONCLUSIVE", "evidence": EVIDENCE, "requestsNeeded": 2344, "message": "needs more requests",
-                    "worst": {"tenant": "globex", "bucket": "2049+", "metric": "ttft"}},
+        "verdict": {
+            "result": "INCONCLUSIVE",
+            "evidence": EVIDENCE,
+            "requestsNeeded": 2344,
+            "message": "needs more requests",
+            "worst": {"tenant": "globex", "bucket": "2049+", "metric": "ttft"},
+        },
         "conditions": [
             condition("AwaitingApproval", "WaitingForApproval", "ramp 25 needs the approval of one person."),
             condition("Holding", "Held", f"EvidenceRising at globex/2049+. Last log line of the pod: {XSS}", ago=95.0),
@@ -253,17 +344,50 @@ def rollouts() -> list[dict[str, Any]]:
             condition("DataPlaneSynced", "Synced", "Both gates acknowledged the weights.", ago=1500.0),
         ],
         "history": [
-            {"attempt": 6, "revision": "77d0aa19be", "result": "RolledBack", "reason": "GateFailed", "finishedAt": stamp(90_000)},
-            {"attempt": 5, "revision": "4be1c09d52", "result": "Completed", "reason": "AttemptCompleted", "finishedAt": stamp(400_000)},
-            {"attempt": 4, "revision": "19c2e6aa04", "result": "Completed", "reason": "AttemptCompleted", "finishedAt": stamp(900_000)},
+            {
+                "attempt": 6,
+                "revision": "77d0aa19be",
+                "result": "RolledBack",
+                "reason": "GateFailed",
+                "finishedAt": stamp(90_000),
+            },
+            {
+                "attempt": 5,
+                "revision": "4be1c09d52",
+                "result": "Completed",
+                "reason": "AttemptCompleted",
+                "finishedAt": stamp(400_000),
+            },
+            {
+                "attempt": 4,
+                "revision": "19c2e6aa04",
+                "result": "Completed",
+                "reason": "AttemptCompleted",
+                "finishedAt": stamp(900_000),
+            },
         ],
-    }  # fmt: skip
-    baking = {"phase": "Bake", "attempt": 3, "step": {"index": 4, "name": "bake", "weight": 100}, "stable": "0aa17be4c2",
-              "candidate": "c91d33f0e8", "message": "All traffic moved; the old variant stays warm for 18 more minutes.",
-              "verdict": {"result": "PASS"}, "conditions": []}  # fmt: skip
-    failed = {"phase": "RolledBack", "attempt": 12, "step": {"index": 2, "name": "ramp 25", "weight": 0}, "stable": "e51f0042ab",
-              "candidate": "99ab01cdee", "rejected": ["99ab01cdee"], "message": "P99 TPOT of tenant zeta was 1.6 times stable; 5 of 5 replicas serve the stored manifest.",
-              "verdict": {"result": "FAIL"}, "conditions": [condition("RolledBack", "GateFailed", "A gate failed.")]}  # fmt: skip
+    }
+    baking = {
+        "phase": "Bake",
+        "attempt": 3,
+        "step": {"index": 4, "name": "bake", "weight": 100},
+        "stable": "0aa17be4c2",
+        "candidate": "c91d33f0e8",
+        "message": "All traffic moved; the old variant stays warm for 18 more minutes.",
+        "verdict": {"result": "PASS"},
+        "conditions": [],
+    }
+    failed = {
+        "phase": "RolledBack",
+        "attempt": 12,
+        "step": {"index": 2, "name": "ramp 25", "weight": 0},
+        "stable": "e51f0042ab",
+        "candidate": "99ab01cdee",
+        "rejected": ["99ab01cdee"],
+        "message": "P99 TPOT of tenant zeta was 1.6 times stable; 5 of 5 replicas serve the stored manifest.",
+        "verdict": {"result": "FAIL"},
+        "conditions": [condition("RolledBack", "GateFailed", "A gate failed.")],
+    }
     idle = {
         "phase": "Idle",
         "attempt": 1,
@@ -310,40 +434,79 @@ def actions() -> list[dict[str, Any]]:
         action(900, "retry", "dana@example.com", "Batch size of the last attempt is fixed.", 90_400, 6, "77d0aa19be"),
         action(901, "pause", "sam@example.com", f"Launch of globex in ten minutes. {XSS}", 1900, 7, "a83f2d7710"),
         action(902, "resume", "sam@example.com", "Launch is over.", 1600, 7, "a83f2d7710"),
-    ]  # fmt: skip
+    ]
 
 
 def history() -> dict[str, Any]:
     """What the store says."""
 
     def decision(ago: float, phase: str, reason: str, weight: int, message: str, late: bool = False) -> dict[str, Any]:
-        return {"at_s": NOW - ago, "phase": phase, "reason": reason, "weight": weight, "attempt": 7, "step": 0, "late": late,
-                "decision": {"message": message, "phase": phase, "reason": reason}}  # fmt: skip
+        return {
+            "at_s": NOW - ago,
+            "phase": phase,
+            "reason": reason,
+            "weight": weight,
+            "attempt": 7,
+            "step": 0,
+            "late": late,
+            "decision": {"message": message, "phase": phase, "reason": reason},
+        }
 
     def outcome(number: int, result: str) -> dict[str, Any]:
         return {"spec": {"uid": f"uid-{number}", "action": "", "user": ""}, "outcome": result, "at_s": NOW}
 
     return {
         "rollout": ROLLOUT,
-        "attempts": [{"attempt": 7, "revision": "a83f2d7710", "started_at_s": NOW - 2500, "finished_at_s": NOW - 1520,
-                      "phase": "Canary", "reason": "StepStarted"}],
+        "attempts": [
+            {
+                "attempt": 7,
+                "revision": "a83f2d7710",
+                "started_at_s": NOW - 2500,
+                "finished_at_s": NOW - 1520,
+                "phase": "Canary",
+                "reason": "StepStarted",
+            }
+        ],
         "decisions": [
             decision(2500, "Pending", "NewRevision", 0, "spec asks for revision a83f2d7710."),
-            decision(2480, "Preflight", "StepStarted", 0, "No lint of level error; 4 accelerators are free; ramp 25 needs about 41 min."),
+            decision(
+                2480,
+                "Preflight",
+                "StepStarted",
+                0,
+                "No lint of level error; 4 accelerators are free; ramp 25 needs about 41 min.",
+            ),
             decision(2390, "Shadow", "StepStarted", 0, "One candidate replica is servable; copies begin."),
-            decision(1520, "Canary", "StepPassed", 5, "Every mirrored stratum passed; 5 % of live requests move.", late=True),
+            decision(
+                1520, "Canary", "StepPassed", 5, "Every mirrored stratum passed; 5 % of live requests move.", late=True
+            ),
         ],
         "verdicts": [{"at_s": NOW - 1520, "result": "PASS", "step": 0, "attempt": 7, "evidence": "11c0"}],
         "actions": [outcome(900, "applied"), outcome(901, "applied"), outcome(902, "applied")],
-        "audit": [{"at_s": NOW - 1000, "who": "kim@example.com", "what": "approve refused", "attempt": 7,
-                   "content": {"message": "kim@example.com may not approve inferencerollout llama-70b-chat in chat"}}],
-    }  # fmt: skip
+        "audit": [
+            {
+                "at_s": NOW - 1000,
+                "who": "kim@example.com",
+                "what": "approve refused",
+                "attempt": 7,
+                "content": {"message": "kim@example.com may not approve inferencerollout llama-70b-chat in chat"},
+            }
+        ],
+    }
 
 
 def rejudge_report(rollout: str, attempt: int) -> dict[str, Any]:
     """Attempt 7 comes out again, attempt 6 does not."""
     same = attempt != 6
-    entry = {"at_s": NOW - 1520, "step": 0, "last_seq": 210, "evidence": "11c0", "stored": "PASS", "late": False,
-             "rejudged": "PASS" if same else "INCONCLUSIVE", "same": same,
-             "differences": [] if same else ["rows[3].e_pass: stored 20.4, rejudged 18.1"]}  # fmt: skip
+    entry = {
+        "at_s": NOW - 1520,
+        "step": 0,
+        "last_seq": 210,
+        "evidence": "11c0",
+        "stored": "PASS",
+        "late": False,
+        "rejudged": "PASS" if same else "INCONCLUSIVE",
+        "same": same,
+        "differences": [] if same else ["rows[3].e_pass: stored 20.4, rejudged 18.1"],
+    }
     return {"rollout": rollout, "attempt": attempt, "same": same, "verdicts": [entry], "problem": None}

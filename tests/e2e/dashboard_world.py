@@ -1,4 +1,4 @@
-"""A small world for the dashboard: a fake API server with people, a rollout in mid-attempt, the real evidence API over it.
+"""A small world for the dashboard: a fake API server with people, a rollout in mid-attempt, the real evidence API.
 
 `start_world()` answers a `World`; a test that has a real cluster makes a `World` of its own with the same fields and
 runs the same checks. The fake keeps to what the real one does: 401 for unknown tokens, 403 with a sentence, the
@@ -40,6 +40,7 @@ class World:
     actions: Callable[[], list[dict[str, Any]]]
     change_evidence: Callable[[str], None] = lambda evidence: None
     change_live: Callable[..., None] = lambda **values: None
+    live_view: Callable[[], LiveView] = data.live_view
     kube_url: str = ""
     evidence_url: str = ""
     audit: list[tuple[str, str, Mapping[str, Any]]] = field(default_factory=list)
@@ -211,6 +212,7 @@ def start_world() -> Iterator[World]:
                 actions=lambda: kube.actions,
                 change_evidence=change_evidence,
                 change_live=change_live,
+                live_view=lambda: source.view,
                 kube_url=kube_url,
                 evidence_url=evidence_url,
                 audit=audit,
