@@ -13,6 +13,7 @@ from tools.enginesim.control import Control
 from tools.enginesim.httpserver import Connection, listen
 from tools.enginesim.service import Service
 from tools.enginesim.settings import Settings, StartError, resolve
+from tools.priority import set_priority
 
 BANNER = "This is Weighlock's ENGINE SIMULATOR. It runs no model; times come from a queueing and roofline model."
 
@@ -85,6 +86,8 @@ def main() -> int:
     log(f"INFO: GPU KV cache size: {settings.num_gpu_blocks * settings.block_size:,} tokens")
     if settings.assumed_model:
         log(f"WARNING: enginesim does not know {settings.model_id}; it assumes {settings.model}")
+    if nice := os.environ.get("ENGINESIM_NICE"):
+        set_priority(int(nice))
     try:
         return uvloop.run(serve(settings))
     except OSError as error:

@@ -14,6 +14,7 @@ import uvloop
 
 from tools.load.plan import PromptWriter, plan_requests, read_trace
 from tools.load.runner import Runner, RunOptions
+from tools.priority import set_priority
 
 DEFAULT_TRACE = Path(__file__).with_name("traces") / "azure2023-conv-part.csv"
 
@@ -45,6 +46,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--stats-file", type=Path, default=None, help="live aggregate, one JSON line a second, appended"
     )
+    parser.add_argument("--nice", type=int, default=0, help="process priority; below 0 needs the right to")
     parser.add_argument("--seed", type=int, default=1)
     return parser.parse_args(argv)
 
@@ -115,6 +117,8 @@ def main() -> int:
     """Runs, prints the summary; 2 on bad input."""
     options = parse(sys.argv[1:])
     try:
+        if options.nice:
+            set_priority(options.nice)
         summary = uvloop.run(run(options))
     except (ValueError, OSError) as error:
         print(f"tools.load: {error}", file=sys.stderr)
