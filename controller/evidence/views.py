@@ -74,6 +74,7 @@ class PolicyView(View):
     buckets: tuple[str, ...] = ()
     checks: tuple[CheckView, ...] = ()
     block_s: float | None = None
+    pass_threshold: float = 20.0  # 1 / alphaPromote: an e-value from which a gate passes
     require_reason: bool = True
     people: int = 1
     expires_s: float | None = None
