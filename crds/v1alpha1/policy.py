@@ -110,7 +110,8 @@ class Slo(ApiModel):
     ttft: Duration | None = Field(None, description="Longest good time to first token.")
     tpot: Duration | None = Field(None, description="Longest good time per output token.")
     max_gap: Duration | None = Field(None, description="Longest good gap between chunks.")
-    e2e: Duration | None = Field(None, description="Longest good whole request.")
+    # The alias generator would make `e2E` of it.
+    e2e: Duration | None = Field(None, alias="e2e", description="Longest good whole request.")
 
 
 class Gate(ApiModel):
