@@ -50,7 +50,8 @@ class RecorderClient:
 
     def setup(self, rollout: str, attempt: int) -> dict[str, Any] | None:
         """The body that was put for an attempt; None where there is none."""
-        return self._call("GET", rollout, "setup", params={"attempt": attempt}, none_on_404=True)
+        found = self._call("GET", rollout, "setup", params={"attempt": attempt}, none_on_404=True)
+        return None if found is None else dict(found)
 
     def put_setup(self, rollout: str, body: Mapping[str, Any]) -> None:
         """Make a setup durable."""

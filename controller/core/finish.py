@@ -13,6 +13,7 @@ from controller.core.actions import (
     ApplyVariant,
     Decision,
     EmitEvent,
+    LabelStable,
     Record,
     ScaleVariant,
 )
@@ -20,7 +21,7 @@ from controller.core.outcome import Outcome
 from controller.core.people import Acts
 from controller.core.snapshot import PersonAction, Snapshot
 from controller.core.status import make_conditions, make_verdict
-from crds.v1alpha1.conditions import Phase, Reason
+from crds.v1alpha1.conditions import TERMINAL, Phase, Reason
 from crds.v1alpha1.rollout import InferenceRolloutStatus
 
 APPLIED_ACTIONS = 64
@@ -81,6 +82,8 @@ def _upkeep(s: Snapshot, after: InferenceRolloutStatus) -> tuple[Action, ...]:
     if s.spec is not None and not s.data_plane.applied and (s.target is not None or after.stable):
         actions.append(ApplyGate())
     stable = s.stored.get(after.stable)
+    if stable is not None and after.phase in TERMINAL and not stable.labelled_stable:
+        actions.append(LabelStable(after.stable))
     if stable is not None and s.lease_held:
         wanted = plans.full_replicas(s, after.stable)
         present = s.variant(after.stable).replicas

@@ -36,7 +36,6 @@ from controller.core.actions import (
     DeleteRunManifests,
     DeleteVariant,
     EmitEvent,
-    LabelStable,
     PruneRunManifests,
     PutSetup,
     ReleaseGate,
@@ -543,8 +542,7 @@ def complete(s: Snapshot) -> Outcome:
     }
     step = StepStatus(index=status.step.index, name="completed", weight=0)
     text = f"Revision {status.candidate} is stable."
-    actions = (LabelStable(status.candidate),)
-    return move(s, Phase.COMPLETED, Reason.ATTEMPT_COMPLETED, text, step=step, changes=changes, actions=actions)
+    return move(s, Phase.COMPLETED, Reason.ATTEMPT_COMPLETED, text, step=step, changes=changes)
 
 
 def _no_baseline(s: Snapshot, acts: Acts) -> Outcome:
@@ -686,8 +684,7 @@ def _rolled_back(s: Snapshot) -> Outcome:
         "history": (entry, *status.history)[:HISTORY_ENTRIES],
     }
     step = StepStatus(index=status.step.index, name="rolled back", weight=0)
-    actions = (LabelStable(status.stable),) if status.stable else ()
-    return move(s, Phase.ROLLED_BACK, reason, equal, step=step, changes=changes, actions=actions)
+    return move(s, Phase.ROLLED_BACK, reason, equal, step=step, changes=changes)
 
 
 PHASES: Mapping[Phase, PhaseFunction] = {

@@ -52,6 +52,12 @@ def check_supported(s: Snapshot) -> Mark | None:
     if s.spec.workload_ref is not None:
         text = "spec.workloadRef is not supported yet; write spec.template or spec.roles."
         return Mark(Reason.PREFLIGHT_FAILED, text)
+    if any(role.leader_worker_template is not None for role in s.spec.effective_roles()):
+        return Mark(Reason.PREFLIGHT_FAILED, "leaderWorkerTemplate is not supported yet; write a role's template.")
+    if s.policy is not None and s.policy.tenants.from_.jwt_claim is not None:
+        return Mark(
+            Reason.PREFLIGHT_FAILED, "tenants.from.jwtClaim is not supported yet; use header, apiKeyHash or path."
+        )
     if s.spec.traffic.provider is not Provider.ENVOY:
         return Mark(Reason.PREFLIGHT_FAILED, "spec.traffic.provider gatewayAPI is not supported yet; use envoy.")
     if s.spec.capacity.strategy is CapacityStrategy.SWAP:

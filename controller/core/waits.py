@@ -10,7 +10,7 @@ from controller.core.actions import Action, ApplyVariant, ScaleVariant
 from controller.core.outcome import AT_ONCE_SECONDS, STEADY_SECONDS, WAIT_SECONDS, Outcome, hold, is_held_too_long, stay
 from controller.core.people import approval_rules
 from controller.core.snapshot import PersonAction, Pod, Snapshot
-from controller.core.status import Mark
+from controller.core.status import Mark, make_verdict
 from crds.v1alpha1.common import parse_duration_seconds
 from crds.v1alpha1.conditions import ConditionType, Reason
 from policies.verdict import HoldReason, Result
@@ -107,7 +107,8 @@ def await_pass(s: Snapshot) -> Outcome | None:
         return None
     text = "The judge has seen no block of this step yet."
     if verdict is not None and verdict.step == wanted:
-        text = verdict.sentences[0] if verdict.sentences else "The evidence is not enough yet."
+        shown = make_verdict(s, s.status)  # as throttled as status: a condition must not be written at every block
+        text = (shown.message if shown else "") or "The evidence is not enough yet."
     marks = {ConditionType.GATED: Mark(Reason.WAITING_FOR_EVIDENCE, text)}
     if is_held_too_long(s):
         text = f"Not passed within maxHold: {text}"

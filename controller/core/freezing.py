@@ -1,0 +1,194 @@
+"""From a spec to a frozen revision, from a RunManifest object back to one, and what differs between two.
+
+Pure; called by observe.py. The revision holds roles' templates, `spec.manifest` and ConfigMap contents and nothing
+else: replicas, policy, steps and hardware never start an attempt.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from controller.core import variants
+from controller.core.snapshot import DiffSummary, Frozen
+from crds.v1alpha1.common import API_VERSION
+from crds.v1alpha1.manifest import FrozenRole, RunManifestSpec
+from crds.v1alpha1.policy import RolloutPolicySpec
+from crds.v1alpha1.rollout import InferenceRolloutSpec
+from manifests.diff import Diff, PairingError, diff
+from manifests.digest import equal_after_normalisation, record_digest, revision10, revision_digest
+from manifests.importing import import_objects
+from manifests.model import Manifest
+from manifests.stored import read_stored
+
+STABLE_LABEL = "weighlock.dev/stable"
+
+
+def frozen_roles(spec: InferenceRolloutSpec) -> tuple[FrozenRole, ...]:
+    """Roles as they are stored."""
+    roles = spec.effective_roles()
+    return tuple(
+        FrozenRole(
+            name=role.name,
+            replicas=role.replicas,
+            entrypoint=role.entrypoint or len(roles) == 1,
+            template=role.template or role.leader_worker_template or {},
+            leader_worker=role.leader_worker_template is not None,
+        )
+        for role in roles
+    )
+
+
+def needed_config_maps(roles: tuple[FrozenRole, ...]) -> dict[str, bool]:
+    """ConfigMaps that the roles mount -> whether they must exist."""
+    found: dict[str, bool] = {}
+    for role in roles:
+        for name, needed in variants.referenced_config_maps(role.template, role.leader_worker).items():
+            found[name] = found.get(name, False) or needed
+    return found
+
+
+def freeze(
+    namespace: str,
+    rollout: str,
+    spec: InferenceRolloutSpec,
+    policy: RolloutPolicySpec | None,
+    contents: Mapping[str, Mapping[str, str] | None],
+    created_at: str,
+) -> Frozen:
+    """The complete manifest that a spec asks for.
+
+    Args:
+        contents: data of the ConfigMaps that the roles mount; None for one that does not exist.
+        created_at: RFC 3339.
+    """
+    roles = frozen_roles(spec)
+    present = {name: dict(data) for name, data in contents.items() if data is not None}
+    needed = needed_config_maps(roles)
+    missing = tuple(
+        f"ConfigMap {name} is mounted and does not exist in {namespace}; create it or drop the reference."
+        for name in sorted(needed)
+        if needed[name] and name not in present
+    )
+    manifest = spec.manifest.model_dump(by_alias=True, mode="json", exclude_none=True)
+    salt = f"{namespace}/{rollout}".encode()
+    revision = revision_digest({role.name: role.template for role in roles}, manifest, present, salt)
+    resolved = tuple(m.to_json() for m in _resolve(namespace, rollout, roles, manifest, present, salt))
+    body = RunManifestSpec(
+        rollout=rollout,
+        revision=revision,
+        record="",
+        attempt=0,
+        created_at=created_at,
+        roles=roles,
+        config_maps=present,
+        manifest=manifest,
+        resolved=resolved,
+        policy=_dump(policy),
+        traffic=_dump(spec.traffic),
+        steps=tuple(_dump(step) for step in spec.steps),
+    )
+    dumped = _dump(body)
+    body = body.model_copy(update={"record": record_digest({**dumped, "createdAt": ""})})
+    copies = {name: variants.copy_name(name, data) for name, data in present.items()}
+    size = len(json.dumps(_dump(body)).encode())
+    return Frozen(revision10(revision), body, size_bytes=size, config_maps=copies, problems=missing)
+
+
+def _resolve(
+    namespace: str,
+    rollout: str,
+    roles: tuple[FrozenRole, ...],
+    manifest: Mapping[str, Any],
+    contents: Mapping[str, Mapping[str, str]],
+    salt: bytes,
+) -> tuple[Manifest, ...]:
+    """Engine configuration of every container, by the importer that the CLI uses as well."""
+    objects = []
+    for role in roles:
+        metadata = {"name": f"{rollout}-{role.name}" if len(roles) > 1 else rollout, "namespace": namespace}
+        if role.leader_worker:
+            spec: dict[str, Any] = {"leaderWorkerTemplate": role.template, "manifest": dict(manifest)}
+            api = {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet"}
+        else:
+            spec = {"template": role.template, "manifest": dict(manifest)}
+            api = {"apiVersion": "apps/v1", "kind": "Deployment"}
+        objects.append({**api, "metadata": metadata, "spec": spec})
+    version = manifest.get("engineVersion")
+    return import_objects(objects, contents, version, salt).manifests
+
+
+def _dump(model: Any) -> dict[str, Any]:
+    return dict(model.model_dump(by_alias=True, mode="json", exclude_none=True)) if model is not None else {}
+
+
+def manifest_object(namespace: str, rollout: str, frozen: Frozen, attempt: int) -> dict[str, Any]:
+    """The RunManifest object of a revision."""
+    spec = _dump(frozen.manifest.model_copy(update={"attempt": attempt}))
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "RunManifest",
+        "metadata": {
+            "name": f"{rollout}-{frozen.rev10}",
+            "namespace": namespace,
+            "labels": {**variants.OWNED, variants.ROLLOUT: rollout, variants.REVISION: frozen.rev10},
+        },
+        "spec": spec,
+    }
+
+
+def from_object(obj: Mapping[str, Any]) -> Frozen:
+    """A stored revision; ValueError (pydantic) for one that this release cannot read."""
+    body = RunManifestSpec.model_validate(obj["spec"])
+    labels = obj["metadata"].get("labels") or {}
+    copies = {name: variants.copy_name(name, data) for name, data in body.config_maps.items()}
+    return Frozen(
+        rev10=revision10(body.revision),
+        manifest=body,
+        stored=True,
+        stored_attempt=body.attempt,
+        labelled_stable=labels.get(STABLE_LABEL) == "true",
+        size_bytes=len(json.dumps(obj["spec"]).encode()),
+        config_maps=copies,
+    )
+
+
+def spec_from(frozen: Frozen, replicas: Mapping[str, int] | None = None) -> InferenceRolloutSpec:
+    """A usable spec from a stored manifest, for the time in which the object's own cannot be read."""
+    body = frozen.manifest
+    roles = []
+    for role in body.roles:
+        kind = "leaderWorkerTemplate" if role.leader_worker else "template"
+        count = (replicas or {}).get(role.name, role.replicas)
+        roles.append({"name": role.name, "replicas": count, "entrypoint": role.entrypoint, kind: role.template})
+    raw = {"roles": roles, "policy": body.policy, "traffic": body.traffic, "manifest": body.manifest}
+    return InferenceRolloutSpec.model_validate(raw | ({"steps": list(body.steps)} if body.steps else {}))
+
+
+def effective_diff(old: Frozen, new: Frozen) -> Diff | None:
+    """The comparison of effective values; None where an engine cannot be read or parts cannot be paired."""
+    before, after = _manifests(old), _manifests(new)
+    if not before or not after or any(m.engine.name == "unknown" for m in (*before, *after) if m.role != "sidecar"):
+        return None
+    try:
+        return diff(before, after)
+    except PairingError:
+        return None
+
+
+def summarise(old: Frozen, new: Frozen, found: Diff | None) -> DiffSummary:
+    """What the state machine needs of a comparison; as written where the effective one is not possible."""
+    if found is not None:
+        return DiffSummary(found.effective, tuple(found.sentences()), found.mechanisms, (found.correctness,))
+    paths = equal_after_normalisation(_written(old), _written(new))
+    return DiffSummary(bool(paths), tuple(f"{path} changed" for path in paths))
+
+
+def _manifests(frozen: Frozen) -> list[Manifest]:
+    spec = {"resolved": list(frozen.manifest.resolved)}
+    return read_stored({"kind": "RunManifest", "spec": spec}, frozen.rev10, 0) or []
+
+
+def _written(frozen: Frozen) -> dict[str, Any]:
+    body = frozen.manifest
+    roles = {role.name: role.template for role in body.roles}
+    return {"roles": roles, "manifest": body.manifest, "configMaps": body.config_maps}
