@@ -318,7 +318,6 @@ def _mechanisms(row: Row | None, proposed: Manifest | Iterable[str] | None) -> l
 
 
 # --- observations of a scrape
-# ---------------------------------------------------------------------------------------------------------
 
 
 def _observe(page: Metrics) -> list[Evidence]:

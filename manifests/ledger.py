@@ -247,7 +247,6 @@ class _Book:
         )
 
     # --- weights
-    # --------------------------------------------------------------------------------------------------------------
 
     def _method(self) -> str | None:
         written = self._value("quantization") or self._value("quantize")
@@ -344,7 +343,6 @@ class _Book:
         )
 
     # --- KV cache
-    # -------------------------------------------------------------------------------------------------------------
 
     def _kv_element(self) -> float | None:
         name = next(
@@ -422,7 +420,6 @@ class _Book:
         return per_layer * (full * tokens + facts.window_layers * min(tokens, facts.window))
 
     # --- what is left for it
-    # ----------------------------------------------------------------------------------------------------
 
     def _budget(self, weights: int | None) -> float | None:
         part, family = self.part, self.manifest.engine.family
@@ -570,7 +567,6 @@ class _Book:
         return sequences >= (self.concurrency or 1)
 
     # --- speed
-    # ------------------------------------------------------------------------------------------------------------------
 
     def _floor(self, weights: int | None, per_token: float | None) -> float | None:
         speed = self.bandwidth or (self.part.bandwidth if self.part else None)

@@ -115,7 +115,6 @@ class _Shell:
         self.base = 1
 
     # --- text and nodes
-    # -------------------------------------------------------------------------------------------------
 
     def run_text(self, text: str, line: int) -> None:
         """Parses and runs a text; ends quietly where the script ends."""
@@ -150,7 +149,6 @@ class _Shell:
         return self.base + int(node.start_point[0])
 
     # --- statements
-    # -----------------------------------------------------------------------------------------------------
 
     def _block(self, node: Node) -> None:
         children = node.children
@@ -383,7 +381,6 @@ class _Shell:
         return None
 
     # --- assignments and commands
-    # -----------------------------------------------------------------------------------------
 
     def _on_variable_assignment(self, node: Node) -> None:
         name_node, value_node = node.child_by_field_name("name"), node.child_by_field_name("value")
@@ -548,7 +545,6 @@ class _Shell:
         return (self.out.files.get(name.text) or self.read_file(name.text)) if name.known else None
 
     # --- conditions
-    # -------------------------------------------------------------------------------------------------------
 
     def _outcome(self, node: Node) -> bool | None:
         """Whether a condition is certainly true or false; None when that depends on run time."""
@@ -610,7 +606,6 @@ class _Shell:
         return None
 
     # --- words
-    # ------------------------------------------------------------------------------------------------------------
 
     def one(self, node: Node) -> Token:
         """A node as one word (the right side of an assignment: no splitting)."""
@@ -624,7 +619,7 @@ class _Shell:
         line = self.line(node)
         multiple = self._multiple(node)
         if multiple is not None:
-            return [Token(token.text, token.known, line) for token in multiple]
+            return multiple
         if node.type in ("simple_expansion", "expansion", "command_substitution"):
             token = self.one(node)
             return (
@@ -653,17 +648,17 @@ class _Shell:
         if node.type == "string":
             named = list(node.named_children)
             if len(named) != 1 or named[0].end_byte - named[0].start_byte != node.end_byte - node.start_byte - 2:
-                return self._string_with_list(node)
+                return None
             inner = named[0]
         if inner.type not in ("simple_expansion", "expansion"):
             return None
         source = self.text(inner)
         if source in ("$@", "${@}") or (source in ("$*", "${*}") and inner is node):
-            return (
-                list(self.args)
-                if inner is not node
-                else [Token(p, t.known, t.line) for t in self.args for p in (t.text.split() if t.known else [t.text])]
-            )
+            line = self.line(node)
+            split = inner is node
+            return [
+                Token(p, t.known, line) for t in self.args for p in (t.text.split() if split and t.known else [t.text])
+            ]
         match = re.fullmatch(r"\$\{([A-Za-z_]\w*)\[([@*])\](?::?[-+](.*))?\}", source, re.DOTALL)
         if match is None:
             return None
@@ -675,10 +670,6 @@ class _Shell:
         if value is None:
             return [] if not self.open_env else [Token(source, False)]
         return [value]
-
-    def _string_with_list(self, node: Node) -> list[Token] | None:
-        """``"a ${list[*]} b"`` is one word; ``"--x=$@"`` is rare and kept as one unknown word."""
-        return None
 
     def _node_pieces(self, node: Node, quoted: bool) -> list[Token]:
         kind, source = node.type, self.text(node)

@@ -114,7 +114,6 @@ class _Parser:
         return self.out
 
     # --- what a token is
-    # --------------------------------------------------------------------------------------------------
 
     def _is_flag(self, argument: Arg) -> bool:
         text = argument.text
@@ -167,7 +166,6 @@ class _Parser:
         )
 
     # --- recognising a flag
-    # -----------------------------------------------------------------------------------------------
 
     def find(self, key: str) -> Found:
         """The setting that a flag's spelling means in this version."""
@@ -314,7 +312,6 @@ class _Parser:
             self.out.findings.append(("flag-too-new", text))
 
     # --- taking values
-    # ----------------------------------------------------------------------------------------------------
 
     def _optimization(self, argument: Arg) -> tuple[str, Any] | None:
         """vLLM's ``-O3``, ``-O 3``, ``-O=3``, ``-O.mode=3`` and ``-O{json}``."""

@@ -295,7 +295,6 @@ class _Reader:
         return sum(groups.values())
 
     # --- histograms
-    # -------------------------------------------------------------------------------------------------------------
 
     def _histogram(self, metric: Metric, raw: str, samples: list[Sample]) -> Value:
         table: dict[Labels, dict[str, Any]] = {}

@@ -96,7 +96,6 @@ def _field(name: str, entry: Field, out: Read) -> None:
 
 
 # --- config files
-# -------------------------------------------------------------------------------------------------------------
 
 
 def _config_file(launch: Launch, engine: Engine, line: CommandLine, environment: Environment, out: Read) -> None:
@@ -282,7 +281,6 @@ def _twin(name: str) -> str:
 
 
 # --- environment
-# --------------------------------------------------------------------------------------------------------------
 
 
 def _environment(name: str, engine: Engine, line: CommandLine, environment: Environment, out: Read) -> None:

@@ -40,7 +40,6 @@ def _argument(text: Any, origin: str, source: Any = None) -> Text:
 
 
 # --- production-stack
-# -----------------------------------------------------------------------------------------------------------
 
 
 def _production_stack(obj: JsonObject) -> list[Workload]:
@@ -169,7 +168,6 @@ def vllm_workload(
 
 
 # --- llm-d modelservice
-# ---------------------------------------------------------------------------------------------------------
 
 
 def _modelservice(obj: JsonObject) -> list[Workload]:
