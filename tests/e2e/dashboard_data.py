@@ -309,7 +309,12 @@ def _rollout(namespace: str, name: str, status: dict[str, Any], **meta: Any) -> 
         "apiVersion": "weighlock.dev/v1alpha1",
         "kind": "InferenceRollout",
         "metadata": metadata,
-        "spec": {"replicas": 8, "steps": steps},
+        "spec": {
+            "replicas": 8,
+            "steps": steps,
+            "policyRef": {"name": "chat"},
+            "template": {"spec": {"containers": [{"name": "vllm", "image": "vllm/vllm-openai:v0.12.0"}]}},
+        },
         "status": status,
     }
 

@@ -138,10 +138,15 @@ class Auth:
 class Source:
     """Evidence of the fixture."""
 
-    def __init__(self, world_audit: list[tuple[str, str, Mapping[str, Any]]]) -> None:
-        self.view = data.live_view()
+    def __init__(self, world_audit: list[tuple[str, str, Mapping[str, Any]]], namespace: str = "chat") -> None:
+        self.view = data.live_view().model_copy(update={"rollout": f"{namespace}/{data.NAME}"})
         self.number = 1
         self._audit = world_audit
+
+    def change(self, **values: Any) -> None:
+        """Say something else from now on."""
+        self.view = self.view.model_copy(update=values)
+        self.number += 1
 
     def live(self, rollout: str) -> LiveView | None:
         return self.view if rollout == self.view.rollout else None
@@ -197,10 +202,6 @@ def start_world() -> Iterator[World]:
     def change_evidence(evidence: str) -> None:
         kube.rollouts[0]["status"]["verdict"]["evidence"] = evidence
 
-    def change_live(**values: Any) -> None:
-        source.view = source.view.model_copy(update=values)
-        source.number += 1
-
     with serve(make_kube_app(kube)) as kube_url, serve(create_evidence_app(source, Auth())) as evidence_url:
         settings = Settings(ApiServer(kube_url), evidence_url, namespaces=("chat",))
         with serve(create_dashboard_app(settings)) as url:
@@ -211,7 +212,7 @@ def start_world() -> Iterator[World]:
                 tokens={user: token for token, user in PEOPLE.items()},
                 actions=lambda: kube.actions,
                 change_evidence=change_evidence,
-                change_live=change_live,
+                change_live=source.change,
                 live_view=lambda: source.view,
                 kube_url=kube_url,
                 evidence_url=evidence_url,
