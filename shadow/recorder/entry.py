@@ -87,26 +87,14 @@ def _host(text: str) -> HostTag:
     return HostTag(**orjson.loads(text))
 
 
-def _plain(fields: Any) -> dict[str, Any]:
-    """Scalars of a Struct's fields; numbers are floats, null and lists are left out."""
-    found: dict[str, Any] = {}
-    for name, value in fields.items():
-        kind = value.WhichOneof("kind")
-        if kind == "string_value":
-            found[name] = value.string_value
-        elif kind == "number_value":
-            found[name] = value.number_value
-        elif kind == "bool_value":
-            found[name] = value.bool_value
-    return found
-
-
 def _part(entry: accesslog_pb2.HTTPAccessLogEntry, name: str) -> dict[str, Any]:
+    """What the filter wrote under `name` (JSON text); empty where it wrote nothing."""
     spaces = entry.common_properties.metadata.filter_metadata
     if "weighlock" not in spaces:
         return {}
     fields = spaces["weighlock"].fields
-    return _plain(fields[name].struct_value.fields) if name in fields else {}
+    found: dict[str, Any] = orjson.loads(fields[name].string_value) if name in fields else {}
+    return found
 
 
 def _integer(value: Any) -> int | None:

@@ -4,6 +4,7 @@
 local json, stream, request = ...
 local NAMESPACE = "weighlock"
 local SAVE_EVERY = 1.0 -- seconds between two writes of a running stream's reading
+local MAX_WAITING = 64 -- chunks that wait to be read
 local MAX_JSON_BYTES = 1024 * 1024
 
 local clock -- seconds, monotonic
@@ -58,6 +59,31 @@ end
 
 local function metadata(h) return h:streamInfo():dynamicMetadata() end
 
+-- Metadata are written as JSON text: a nested table would be copied field by field at every hand-over. Texts inside are
+-- either cleaned or still escaped as they came, so they need no escaping here.
+local function put(parts, name, value)
+  if value == nil then return end
+  local kind = type(value)
+  if kind == "string" then
+    parts[#parts + 1] = '"' .. name .. '":"' .. value .. '"'
+  elseif kind == "number" then
+    parts[#parts + 1] = string.format('"%s":%.9g', name, value)
+  else
+    parts[#parts + 1] = '"' .. name .. '":' .. tostring(value)
+  end
+end
+
+local ARRIVAL = { "id", "tenant", "bucket", "tokens", "bytes", "model", "stream", "skip" }
+
+local function save_arrival(h, arrival)
+  local parts = {}
+  for i = 1, #ARRIVAL do put(parts, ARRIVAL[i], arrival[ARRIVAL[i]]) end
+  local own = metadata(h)
+  own:set(NAMESPACE, "arrival", "{" .. table.concat(parts, ",") .. "}")
+  -- For the response: three flags and the start.
+  own:set(NAMESPACE, "start", string.format("%s%s%s%.6f", arrival.id and "m" or "-", arrival.hide and "h" or "-", arrival.debug and "d" or "-", arrival.t0))
+end
+
 -- Reads the body where it is small enough to be held; asks for usage where that is wanted.
 local function read_body(h, headers, cfg, path, arrival)
   local length = tonumber(headers:get("content-length"))
@@ -90,7 +116,7 @@ end
 local function finish_late(h, cfg, arrival)
   arrival.tokens = request.estimate(cfg, count_body(h), nil)
   arrival.bucket = request.bucket(cfg, arrival.tokens)
-  metadata(h):set(NAMESPACE, "arrival", arrival)
+  save_arrival(h, arrival)
 end
 
 local function decide_copy(headers, cfg, path, arrival, seen, at)
@@ -115,7 +141,7 @@ local function on_live_request(h, headers, cfg, at)
   local path = request.path_of(headers:get(":path") or "")
   local arrival = { t0 = at, debug = debug }
   if headers:get(":method") ~= "POST" or not request.is_inference(cfg, path) then
-    metadata(h):set(NAMESPACE, "arrival", arrival)
+    save_arrival(h, arrival)
     return
   end
   arrival.id = new_id(h)
@@ -135,15 +161,15 @@ local function on_live_request(h, headers, cfg, at)
   headers:add("x-weighlock-pair", arrival.id)
   headers:add("x-weighlock-kind", "live")
   if decide_copy(headers, cfg, path, arrival, seen, at) then h:clearRouteCache() end
-  metadata(h):set(NAMESPACE, "arrival", arrival)
+  save_arrival(h, arrival)
   if not seen.bytes then finish_late(h, cfg, arrival) end
 end
 
 -- A copy: what it is was decided when the live request arrived.
 local function on_copy(h, headers, cfg, at)
   headers:replace("x-weighlock-kind", cfg.kind)
-  metadata(h):set(NAMESPACE, "arrival", {
-    t0 = at, id = headers:get("x-weighlock-pair"), tenant = headers:get("x-weighlock-tenant"), copy = cfg.kind,
+  save_arrival(h, {
+    t0 = at, id = headers:get("x-weighlock-pair"), tenant = headers:get("x-weighlock-tenant"),
     bucket = headers:get("x-weighlock-bucket"), tokens = tonumber(headers:get("x-weighlock-tokens")),
   })
 end
@@ -157,34 +183,76 @@ function envoy_on_request(h)
   return on_live_request(h, headers, cfg, at)
 end
 
-local function relative(at, start)
-  if at == nil then return nil end
-  return at - start
+local function put_time(parts, name, at)
+  if at ~= nil then parts[#parts + 1] = string.format('"%s":%.6f', name, at) end
 end
 
 local function save(h, m, ended, is_stream)
   local t0 = m.start
-  metadata(h):set(NAMESPACE, "meter", {
-    ttft = is_stream and relative(m.first_at, t0) or nil, last = relative(m.last_at, t0), gap = m.gap, gap_at = relative(m.gap_at, t0),
-    gaps = m.gaps, events = m.events, content = m.content, chunks = m.chunks, prompt = m.prompt, output = m.output,
-    source = m.source, finish = m.finish, done = m.done, error = m.err, model = m.model, stream = is_stream,
-    outcome = ended and stream.outcome(m) or nil,
-  })
+  local parts = {
+    string.format('"gaps":%d,"events":%d,"content":%d,"chunks":%d,"source":"%s","stream":%s', m.gaps, m.events, m.content,
+      m.chunks, m.source, tostring(is_stream)),
+  }
+  if is_stream then
+    put_time(parts, "ttft", m.first_at and m.first_at - t0)
+    put_time(parts, "last", m.last_at and m.last_at - t0)
+    put_time(parts, "gap", m.gap)
+    put_time(parts, "gap_at", m.gap_at and m.gap_at - t0)
+  end
+  put(parts, "prompt", m.prompt)
+  put(parts, "output", m.output)
+  if ended then
+    put(parts, "finish", m.finish and string.sub(string.gsub(m.finish, "[%c\"\\]", "_"), 1, 40))
+    put(parts, "model", m.model)
+    put(parts, "outcome", stream.outcome(m))
+  end
+  metadata(h):set(NAMESPACE, "meter", "{" .. table.concat(parts, ",") .. "}")
+end
+
+-- Chunks that surely go to the client as they are can be read a little later, many at once: the reader runs several
+-- times faster when it is warm. Their times are taken when they pass.
+local function is_plain_chunk(m, s)
+  if m.first_at == nil then return false end -- the first content is reported at once
+  if not m.hide then return true end
+  local n = #s
+  if m.tail ~= "" or n < 2 or string.byte(s, n) ~= 10 or string.byte(s, n - 1) ~= 10 then return false end
+  local _, e = string.find(s, '"usage"', 1, true)
+  return e == nil or string.sub(s, e + 1, e + 5) == ":null"
+end
+
+local function read_waiting(m, waiting, times, n)
+  for i = 1, n do
+    stream.feed(m, waiting[i], times[i])
+    waiting[i] = nil
+  end
 end
 
 local function meter_stream(h, m)
-  local saved = m.start
+  local saved, waiting, times, n = m.start, {}, {}, 0
   for chunk in h:bodyChunks() do
     local at = now(h)
     local size = chunk:length()
-    local replaced = stream.feed(m, size > 0 and chunk:getBytes(0, size) or "", at)
-    if size == 0 and m.hide then replaced = (replaced or "") .. stream.finish(m, at) end
-    if replaced and (size > 0 or replaced ~= "") then chunk:setBytes(replaced) end
-    if at - saved > SAVE_EVERY or (saved == m.start and m.first_at) then
-      saved = at
-      save(h, m, false, true)
+    local s = size > 0 and chunk:getBytes(0, size) or ""
+    if is_plain_chunk(m, s) then
+      n = n + 1
+      waiting[n], times[n] = s, at
+    else
+      read_waiting(m, waiting, times, n)
+      n = 0
+      local replaced = stream.feed(m, s, at)
+      if size == 0 and m.hide then replaced = (replaced or "") .. stream.finish(m, at) end
+      if replaced and (size > 0 or replaced ~= "") then chunk:setBytes(replaced) end
+    end
+    if n >= MAX_WAITING or at - saved > SAVE_EVERY or (saved == m.start and m.first_at) then
+      read_waiting(m, waiting, times, n)
+      n = 0
+      if at - saved > SAVE_EVERY or saved == m.start then
+        saved = at
+        save(h, m, false, true)
+      end
     end
   end
+  read_waiting(m, waiting, times, n)
   stream.finish(m, now(h))
   save(h, m, true, true)
 end
@@ -202,26 +270,29 @@ local function meter_json(h, m)
   save(h, m, true, false)
 end
 
-local function show_variant(headers, cfg, debug)
-  local revision = headers:get("x-weighlock-revision")
+local function show_variant(headers, h, debug)
   if not debug then
-    if revision then headers:remove("x-weighlock-revision") end
+    headers:remove("x-weighlock-revision")
     return
   end
-  if revision then headers:add("x-weighlock-variant", revision == cfg.candidate and "candidate" or "stable") end
+  local revision = headers:get("x-weighlock-revision")
+  local cfg = config_of(h)
+  if revision and cfg then headers:add("x-weighlock-variant", revision == cfg.candidate and "candidate" or "stable") end
 end
 
 function envoy_on_response(h)
   local own = metadata(h):get(NAMESPACE)
-  local arrival = own and own.arrival
-  if not arrival then return end
+  local start = own and own.start
+  if not start then return end
   local headers = h:headers()
-  show_variant(headers, config_of(h) or {}, arrival.debug)
-  if not arrival.id or headers:get("content-encoding") then return end
+  local is_metered, hides = string.byte(start, 1) == 109, string.byte(start, 2) == 104
+  show_variant(headers, h, string.byte(start, 3) == 100)
+  if not is_metered or headers:get("content-encoding") then return end
+  local t0 = tonumber(string.sub(start, 4))
   local content_type = headers:get("content-type") or ""
   if string.find(content_type, "text/event-stream", 1, true) then
-    if arrival.hide then headers:remove("content-length") end
-    return meter_stream(h, stream.new(arrival.t0, arrival.hide))
+    if hides then headers:remove("content-length") end
+    return meter_stream(h, stream.new(t0, hides))
   end
-  if string.find(content_type, "application/json", 1, true) then return meter_json(h, stream.new(arrival.t0, false)) end
+  if string.find(content_type, "application/json", 1, true) then return meter_json(h, stream.new(t0, false)) end
 end

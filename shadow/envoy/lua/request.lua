@@ -124,7 +124,8 @@ function M.inspect(body)
   if not top then return nil end
   local model = text_at(body, top.model)
   if model then model = match(model, '^"(.*)"$') end
-  return { model = model and sub(model, 1, 200), stream = text_at(body, top.stream) == "true", top = top, effects = has_effects(body, top) }
+  if model and #model > 200 then model = nil end
+  return { model = model, stream = text_at(body, top.stream) == "true", top = top, effects = has_effects(body, top) }
 end
 
 -- Why a request is not copied; nil where it may be.

@@ -5,7 +5,7 @@ local M = {}
 local NULL = json.null
 local byte, find, sub, match, gsub, tonumber, type = string.byte, string.find, string.sub, string.match, string.gsub, tonumber, type
 local MAX_EVENT_BYTES = 4 * 1024 * 1024
-local MAX_SHAPES = 4
+local MAX_SHAPES = 8
 
 -- A fresh reading. hide_usage: swallow events that carry usage and no choices (see `feed`).
 function M.new(start, hide_usage)
@@ -13,7 +13,7 @@ function M.new(start, hide_usage)
     start = start, hide = hide_usage, events = 0, content = 0, first_event = nil, chunks = 0,
     prompt = nil, output = nil, source = "none", finish = nil, done = false, err = nil, model = nil,
     first_at = nil, last_at = nil, gap = nil, gap_at = nil, gaps = 0,
-    tail = "", line = 1, sent = 0, skip_lf = false, hid_last = false, data = nil, name = nil, shapes = {},
+    tail = "", line = 1, sent = 0, skip_lf = false, hid_last = false, data = nil, name = nil, head = nil,
   }
 end
 
@@ -197,54 +197,109 @@ local function read_object(m, o, name, now)
   note_usage(m, o.usage)
   if is_table(o.x_groq) then note_usage(m, o.x_groq.usage) end
   if is_table(o.timings) then note_tokens(m, "engine", o.timings.prompt_n, o.timings.predicted_n) end
-  if m.model == nil and type(o.model) == "string" and o.model ~= "" then m.model = sub(o.model, 1, 200) end
+  if m.model == nil and type(o.model) == "string" and o.model ~= "" and #o.model <= 200 then m.model = o.model end
   if content then note_content(m, now) end
   if ended then m.done = true end
   return bare, content
 end
 
--- Frames of one stream differ in their text alone. A frame that begins and ends like one that was read in full, with
--- another non-empty string between, means the same: no need to read it again.
+-- Frames of one stream begin alike: `{"id":...,"model":...,` and then `"choices":`. Such a beginning is read once per
+-- stream. What follows repeats over all streams but for its text, so it is looked up among what was read before: an
+-- equal rest means the same, and so does a rest that differs in one non-empty string.
+local HEAD_KEYS = { id = true, object = true, created = true, model = true, system_fingerprint = true, service_tier = true, provider = true }
 local TEXT_KEYS = { '"content":"', '"text":"', '"reasoning_content":"', '"reasoning":"', '"content": "', '"text": "' }
+local MAX_KNOWN = 256
+local shapes, shapes_next = {}, 0 -- {before, after} of rests that carry text and nothing else that counts
+local rests, rests_n = {}, 0 -- rests that carry no text: rest -> {finish reason}
 
-local function is_known_shape(m, data)
-  local shapes = m.shapes
+-- Whether a beginning holds nothing that counts but the model's name.
+local function is_plain_head(m, head)
+  if head == m.head then return true end
+  local o = json.decode(sub(head, 1, -2) .. "}")
+  if not is_table(o) or o.object == "error" then return false end
+  for key in pairs(o) do
+    if not HEAD_KEYS[key] then return false end
+  end
+  m.head = head
+  if m.model == nil and type(o.model) == "string" and o.model ~= "" and #o.model <= 200 then m.model = o.model end
+  return true
+end
+
+local function is_known_text(rest)
+  local n = #rest
   for i = 1, #shapes do
     local shape = shapes[i]
     local before, after = shape.before, shape.after
-    local n = #data
     local close = n - #after + 1
-    if close > #before + 1 and sub(data, 1, #before) == before and find(data, '"', #before + 1, true) == close
-      and byte(data, close - 1) ~= 92 and sub(data, close) == after then
+    if close > #before + 1 and sub(rest, 1, #before) == before and find(rest, '"', #before + 1, true) == close
+      and byte(rest, close - 1) ~= 92 and sub(rest, close) == after then
       return true
     end
   end
   return false
 end
 
-local function learn_shape(m, data)
+local function learn_text(rest)
   for i = 1, #TEXT_KEYS do
-    local _, e = find(data, TEXT_KEYS[i], 1, true)
-    if e and byte(data, e + 1) ~= 34 then
-      local close = find(data, '"', e + 1, true)
-      if close and byte(data, close - 1) ~= 92 then
-        m.shape_next = (m.shape_next or 0) % MAX_SHAPES + 1
-        m.shapes[m.shape_next] = { before = sub(data, 1, e), after = sub(data, close) }
+    local _, e = find(rest, TEXT_KEYS[i], 1, true)
+    if e and byte(rest, e + 1) ~= 34 then
+      local close = find(rest, '"', e + 1, true)
+      if close and byte(rest, close - 1) ~= 92 then
+        shapes_next = shapes_next % MAX_SHAPES + 1
+        shapes[shapes_next] = { before = sub(rest, 1, e), after = sub(rest, close) }
         return
       end
     end
   end
 end
 
+local function learn_rest(rest, finish)
+  if rests_n >= MAX_KNOWN then rests, rests_n = {}, 0 end
+  rests[rest], rests_n = { finish = finish }, rests_n + 1
+end
+
+-- A frame of the usual make. Returns whether it was read here, and whether it is usage only.
+local function read_usual(m, data, now)
+  local at = find(data, '"choices":', 1, true)
+  if not at then return false end
+  local comma = at - 1
+  while byte(data, comma) == 32 do comma = comma - 1 end
+  if comma < 2 or byte(data, comma) ~= 44 or not is_plain_head(m, sub(data, 1, comma)) then return false end
+  local rest = sub(data, at)
+  local known = rests[rest]
+  if known then
+    if known.finish then m.finish = known.finish end
+    return true, false
+  end
+  if is_known_text(rest) then
+    note_content(m, now)
+    return true, false
+  end
+  local o = json.decode("{" .. rest)
+  if not is_table(o) then return false end
+  local err, source, prompt, output = m.err, m.source, m.prompt, m.output
+  local finish = m.finish
+  m.finish = nil
+  local bare, content = read_object(m, o, nil, now)
+  local own = m.finish
+  m.finish = own or finish
+  if m.err == err and m.source == source and m.prompt == prompt and m.output == output and not m.done
+    and not is_table(o.usage) and o.error == nil then
+    if not content then learn_rest(rest, own) elseif not own then learn_text(rest) end
+  end
+  return true, bare and not m.err
+end
+
 -- One event with data. Returns whether it is a usage-only event.
 local function read_event(m, data, name, now)
   if m.done then return false end
   m.events = m.events + 1
-  if name == nil and is_known_shape(m, data) then
-    note_content(m, now)
-    return false
+  local is_object = byte(data, 1) == 123
+  if name == nil and is_object then
+    local was_read, bare = read_usual(m, data, now)
+    if was_read then return bare end
   end
-  if match(data, "^%s*(.-)%s*$") == "[DONE]" then
+  if not is_object and match(data, "^%s*(.-)%s*$") == "[DONE]" then
     m.done = true
     return false
   end
@@ -253,10 +308,7 @@ local function read_event(m, data, name, now)
     if name == "error" then note_error(m, data, nil) end
     return false
   end
-  local finish, source, output = m.finish, m.source, m.output
-  local bare, content = read_object(m, o, name, now)
-  local plain = content and name == nil and not m.err and m.finish == finish and m.source == source and m.output == output
-  if plain and not is_table(o.usage) then learn_shape(m, data) end
+  local bare = read_object(m, o, name, now)
   if name == "message_stop" then m.done = true end
   return bare and not m.err
 end
