@@ -223,7 +223,7 @@ def _namespace_and_people() -> Iterator[dict[str, Any]]:
 def make_world(folder: Path, keep: bool) -> Iterator[World]:
     """A world that is taken down at the end, unless `keep`."""
     folder.mkdir(parents=True, exist_ok=True)
-    world = World(folder, Cluster(folder / "cluster"))
+    world = World(folder, Cluster(folder / "cluster", nodes=Path(__file__).resolve().parent / "nodes.yaml"))
     try:
         yield world
     finally:
