@@ -367,12 +367,8 @@ def _ignored_revision(name: str, manifest: Manifest) -> str | None:
 
 def _typed(old: Any, new: Any) -> str | None:
     """A note when two values look alike but are of different types."""
-    if (
-        old is not None
-        and new is not None
-        and type(old) is not type(new)
-        and str(old).strip("[]") == str(new).strip("[]")
-    ):
+    alike = old is not None and new is not None and (str(old).strip("[]") == str(new).strip("[]") or old == new)
+    if alike and type(old) is not type(new):
         return f"the type changes from {type(old).__name__} to {type(new).__name__}"
     if isinstance(old, list) != isinstance(new, list) and old is not None and new is not None:
         return (

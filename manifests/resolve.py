@@ -297,6 +297,9 @@ def _manifest(
 ) -> Manifest:
     engine = _engine(workload, container, part, version)
     read = sources.read_settings(part.launch, engine, container.line, container.environment, workload.fields)
+    for mount, missing in pods.missing_configmaps(workload, container.spec, scope):
+        text = f"ConfigMap `{missing}`, mounted at `{mount}`, is not in the input; add it"
+        findings.append(make_finding("missing-configmap", text, origin.file, container.path))
     for code, message in [*container.line.findings, *read.findings]:
         findings.append(make_finding(code, message, origin.file, container.path))
     _image_findings(workload, container, origin, findings)

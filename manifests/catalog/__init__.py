@@ -105,11 +105,9 @@ class Catalog:
             return None
         first, last = version_key(switch.seen[0]), version_key(switch.seen[1])
         if last is not None and key > last:
-            removed = version_key(switch.removed_between[1]) if switch.removed_between else None
-            newest = version_key(self.sampled[-1]) if self.sampled else None
-            if removed is not None and key >= removed:
-                return False
-            return None if removed is not None or (newest is not None and key > newest) else True
+            position = self.sampled.index(switch.seen[1]) if switch.seen[1] in self.sampled else len(self.sampled)
+            following = version_key(self.sampled[position + 1]) if position + 1 < len(self.sampled) else None
+            return False if following is not None and key >= following else None
         if first is not None and key < first:
             index = self.sampled.index(switch.seen[0]) if switch.seen[0] in self.sampled else 0
             before = version_key(self.sampled[index - 1]) if index else None
