@@ -42,7 +42,9 @@ _PLURALS = {
 class Certificates(Protocol):
     """Who signs the gates' client certificates."""
 
-    server_name: str
+    @property
+    def server_name(self) -> str:
+        """Name that the operator's and the recorder's certificates carry."""
 
     def gate_secret(self, namespace: str, rollout: str) -> dict[str, Any]:
         """Secret `<rollout>-gate-tls` (the same one while its certificate is good)."""
@@ -176,9 +178,9 @@ class Actor:
                         s.key, attempt, policy.model_dump(by_alias=True, mode="json", exclude_none=True)
                     )
             case a.EmitEvent(reason, message, warning):
-                obj = self._cluster.get_cached("inferencerollouts", s.namespace, s.name)
-                if obj is not None:
-                    self._cluster.emit(obj, reason.value, message, warning)
+                about = self._cluster.get_cached("inferencerollouts", s.namespace, s.name)
+                if about is not None:
+                    self._cluster.emit(about, reason.value, message, warning)
             case a.Record(kind, content):
                 self._record(s, kind, content)
 

@@ -6,6 +6,7 @@ replay everything), and word of the first complete list. 410 relists and reports
 informer does itself. Called by kube.py.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -19,6 +20,8 @@ from controller.adapters.rest import CONNECT_SECONDS, Rest, path_of
 from controller.ports import Ref, Retryable, Terminal
 
 log = structlog.get_logger("weighlock.informer")
+
+logging.getLogger("kubernetes.informer").setLevel(logging.CRITICAL)  # its failures are told by the lister, in one line
 
 RESYNC_SECONDS = 300
 _LEAST_PAUSE_SECONDS = 0.2
@@ -48,16 +51,29 @@ class Lister:
         """
         self._pause()
         query = {"labelSelector": self._labels} if self._labels else {}
+        if not watch:
+            return self._list(query)
         try:
-            return self._watch(query, resource_version, timeout_seconds) if watch else self._list(query)
+            return self._watch(query, resource_version, timeout_seconds)
         except Exception:
             self._failures += 1
             raise
 
     def _list(self, query: dict[str, Any]) -> Any:
-        answer = self._rest.call("GET", self._path, query=query)
-        if answer is None:
-            raise Retryable(f"the API server does not know {self._plural}; apply the CRDs", 5.0)
+        """Until the server answers: the informer itself would wait five seconds after each failure."""
+        answer = None
+        while answer is None:
+            try:
+                answer = self._rest.call("GET", self._path, query=query)
+                problem = f"the API server does not know {self._plural}; apply the CRDs"
+            except (Retryable, Terminal) as error:
+                problem = str(error)
+            if answer is None:
+                self._failures += 1
+                log.warning("list failed", kind=self._plural, why=problem, failures=self._failures)
+                self._pause()
+            if self._stop.is_set():
+                raise Retryable("stopped")
         self._good()
         version = (answer.get("metadata") or {}).get("resourceVersion")
         return SimpleNamespace(items=answer.get("items") or [], metadata=SimpleNamespace(resource_version=version))
@@ -140,6 +156,3 @@ class Kind:
             if found is not None:
                 return found
         return None
-
-
-__all__ = ["Kind", "Lister", "Terminal"]

@@ -41,7 +41,7 @@ class _Lock(LeaseLock):
 
     def get(self, name: str, namespace: str) -> tuple[bool, Any]:
         try:
-            found: tuple[bool, Any] = super().get(name, namespace)
+            found: tuple[bool, Any] = LeaseLock.get(self, name, namespace)
         except (urllib3.exceptions.HTTPError, OSError) as error:
             self.is_silent = True
             return False, SimpleNamespace(body=json.dumps({"code": 0}), reason=type(error).__name__)
@@ -87,7 +87,8 @@ class LeaseHolder:
     def stop(self) -> None:
         """End the campaign and let the lease go, so that the next leader need not wait."""
         self._stop.set()
-        self._thread.join(timeout=5.0)
+        if self._thread.is_alive():
+            self._thread.join(timeout=5.0)
         if self.is_held():
             self._release()
 
@@ -122,8 +123,8 @@ class LeaseHolder:
         return not self._lock.is_silent and holder is not None and holder != self._identity
 
     def _release(self) -> None:
-        lease = self._lock.lease_reference
         try:
+            lease = self._lock.api_instance.read_namespaced_lease(NAME, self._lock.namespace)
             lease.spec.holder_identity = None
             self._lock.api_instance.replace_namespaced_lease(NAME, self._lock.namespace, lease)
         except (ApiException, urllib3.exceptions.HTTPError, OSError) as error:

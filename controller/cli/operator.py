@@ -1,0 +1,77 @@
+"""`weighlock operator`: the process that watches rollouts, decides and acts."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+import structlog
+
+from controller.cli.errors import BadInput
+from controller.operator import Operator, Options
+
+DEFAULT_GATE_IMAGE = "weighlock/gate:0.1.0"
+
+
+def register(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    env = os.environ
+    add = parser.add_argument
+    add("--namespace", default=env.get("POD_NAMESPACE", "weighlock-system"), help="namespace of Lease and Secrets")
+    add("--watch-namespaces", default="", help="comma-separated; empty: the whole cluster")
+    add("--bind", default=":8080", help="HTTP address; without a host $POD_IP, else 127.0.0.1")
+    add("--xds-bind", default=":18000", help="address of the gates' xDS server; host as for --bind")
+    add("--advertise-xds", required=True, help="host:port under which gates reach the xDS server")
+    add(
+        "--advertise-recorder",
+        required=True,
+        help="host:port under which gates reach the recorder's access-log service",
+    )
+    add("--recorder-url", required=True, help="URL of the recorder's HTTP interface")
+    data = env.get("WEIGHLOCK_DATA", "data")
+    add("--database", default=env.get("WEIGHLOCK_DATABASE", f"sqlite:///{data}/weighlock.db"), help="SQL URL")
+    add("--prometheus-url", default=None, help="Prometheus of the users, where there is one")
+    add("--gate-image", default=DEFAULT_GATE_IMAGE, help="image of the gates")
+    add("--no-leader-election", action="store_true", help="act without a Lease (a single process for development)")
+    add("--tls-dir", default=None, help="folder for certificates: mutual TLS with gates and recorder")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until a signal ends it, or until another operator leads (exit code 1: be restarted)."""
+    options = Options(
+        namespace=args.namespace,
+        bind=_address("--bind", args.bind),
+        xds_bind=_address("--xds-bind", args.xds_bind),
+        advertise_xds=_address("--advertise-xds", args.advertise_xds),
+        advertise_recorder=_address("--advertise-recorder", args.advertise_recorder),
+        recorder_url=args.recorder_url,
+        database=args.database,
+        gate_image=args.gate_image,
+        watch=tuple(name for name in args.watch_namespaces.split(",") if name),
+        prometheus_url=args.prometheus_url,
+        leader_election=not args.no_leader_election,
+        tls_dir=Path(args.tls_dir) if args.tls_dir else None,
+        environment=dict(os.environ),
+    )
+    _log_as_json()
+    return Operator(options).run()
+
+
+def _address(option: str, text: str) -> str:
+    host, _, port = text.rpartition(":")
+    if not port.isdigit() or int(port) > 65535:
+        raise BadInput(option, "", f"{text!r} is no address", "write host:port")
+    return f"{host or os.environ.get('POD_IP') or '127.0.0.1'}:{port}"
+
+
+def _log_as_json() -> None:
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
