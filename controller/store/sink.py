@@ -9,7 +9,8 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlmodel import SQLModel
+from sqlalchemy import Engine, delete
+from sqlmodel import SQLModel, col
 
 from controller.store import rows
 from controller.store.database import open_engine
@@ -20,6 +21,7 @@ from policies.blocks import Block
 from policies.verdict import Verdict
 
 _REMEMBERED = 4096
+_DAY_SECONDS = 86_400.0
 
 
 class EvidenceStore:
@@ -28,13 +30,18 @@ class EvidenceStore:
     Args:
         url: `sqlite:///PATH`, a plain path, or a PostgreSQL URL.
         capacity: rows that may wait while the database is away.
+        keep_days: blocks of attempts older than this are deleted; blocks outside of attempts after a day. What was
+            decided, and by whom, is never deleted.
     """
 
-    def __init__(self, url: str, capacity: int = 20_000) -> None:
+    def __init__(self, url: str, capacity: int = 20_000, keep_days: float = 30.0) -> None:
         self._engine = open_engine(url)
         self._stored: OrderedDict[str, None] = OrderedDict()
         self._lock = threading.Lock()
-        self._writer = Writer(self._engine, capacity, lambda row: isinstance(row, BlockRow), self._remember)
+        self._keep_days = keep_days
+        self._writer = Writer(
+            self._engine, capacity, lambda row: isinstance(row, BlockRow), self._remember, self._delete_old_blocks
+        )
         self.reader = StoreReader(self._engine)
 
     def put_blocks(self, blocks: Iterable[Block]) -> None:
@@ -97,6 +104,13 @@ class EvidenceStore:
         done = self._writer.close(timeout_seconds)
         self._engine.dispose()
         return done
+
+    def _delete_old_blocks(self, engine: Engine) -> None:
+        now = time.time()
+        is_old = col(BlockRow.end_s) < now - self._keep_days * _DAY_SECONDS
+        is_idle = (col(BlockRow.attempt) == 0) & (col(BlockRow.end_s) < now - _DAY_SECONDS)
+        with engine.begin() as connection:
+            connection.execute(delete(BlockRow).where(is_old | is_idle))
 
     def _remember(self, batch: list[SQLModel]) -> None:
         with self._lock:

@@ -6,6 +6,7 @@ Rows that waited while the database was away are written with `late=True`. This 
 """
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -23,6 +24,7 @@ _log = structlog.get_logger(__name__)
 _BATCH = 200
 _FIRST_BACKOFF_SECONDS = 0.25
 _LONGEST_BACKOFF_SECONDS = 15.0
+_TIDY_SECONDS = 3600.0
 
 
 class Writer:
@@ -33,6 +35,7 @@ class Writer:
         capacity: rows that may wait; beyond it the oldest block goes, or the oldest row where no block waits.
         is_expendable: whether a row may be given up first.
         on_stored: called in the thread with every batch that was written.
+        tidy: called in the thread before a write, at most once an hour; may raise SQL errors.
     """
 
     def __init__(
@@ -41,11 +44,14 @@ class Writer:
         capacity: int = 20_000,
         is_expendable: Callable[[SQLModel], bool] = lambda row: False,
         on_stored: Callable[[list[SQLModel]], None] = lambda rows: None,
+        tidy: Callable[[Engine], None] = lambda engine: None,
     ) -> None:
         self._engine = engine
         self._capacity = capacity
         self._is_expendable = is_expendable
         self._on_stored = on_stored
+        self._tidy = tidy
+        self._tidied_s = -_TIDY_SECONDS
         self._queue: deque[SQLModel] = deque()
         self._in_flight = 0
         self._changed = threading.Condition()
@@ -126,6 +132,7 @@ class Writer:
             if not self._migrated:
                 migrate(self._engine)
                 self._migrated = True
+            self._tidy_sometimes()
             self._write(batch)
         except (IntegrityError, DataError) as error:
             return self._write_one_by_one(batch, error)
@@ -136,6 +143,12 @@ class Writer:
             )
             return False
         return True
+
+    def _tidy_sometimes(self) -> None:
+        now = time.monotonic()
+        if now - self._tidied_s >= _TIDY_SECONDS:
+            self._tidied_s = now
+            self._tidy(self._engine)
 
     def _write(self, batch: list[SQLModel]) -> None:
         by_table: dict[str, tuple[Table, list[dict[str, Any]]]] = {}

@@ -4,6 +4,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,13 +22,14 @@ from policies.verdict import Result, Rollback, Verdict
 from tests.unit.controller.store.postgres import Server
 
 ROLLOUT = "chat/llama"
+NOW_S = float(round(time.time()))
 WAIT_SECONDS = 20
 
 
 def make_block(seq: int, attempt: int = 1) -> Block:
     counts = MetricCounts(n=3, bins={10: 2, 12: 1}, over={2_000_000: 1}, below={2_000_000: 2})
     cell = Cell("candidate", "a1b2c3d4e5", "live", "acme", "0-512", "pod-0", -1, 3, {"ok": 3}, {"ttft": counts})
-    return Block(seq, ROLLOUT, attempt, 0, 1000.0 + 5 * seq, 1005.0 + 5 * seq, (cell,))
+    return Block(seq, ROLLOUT, attempt, 0, NOW_S + 5 * seq, NOW_S + 5 + 5 * seq, (cell,))
 
 
 def make_verdict(now_s: float, result: Result = Result.INCONCLUSIVE) -> Verdict:
@@ -52,7 +54,7 @@ def test_blocks_come_back_equal_and_in_order(store: EvidenceStore) -> None:
 
 
 def test_a_recorder_that_lost_its_numbers_overwrites_nothing(store: EvidenceStore) -> None:
-    old, new = make_block(0), Block(0, ROLLOUT, 1, 0, 9000.0, 9005.0)
+    old, new = make_block(0), Block(0, ROLLOUT, 1, 0, NOW_S + 9000.0, NOW_S + 9005.0)
     store.put_blocks([old, new])
     assert store.flush(WAIT_SECONDS)
     assert list(store.reader.blocks(ROLLOUT, 1)) == [old, new]
@@ -205,3 +207,23 @@ def test_a_writer_that_is_closed_leaves_no_thread(tmp_path: Path) -> None:
     writer = Writer(open_engine(f"{tmp_path}/weighlock.db"))
     assert writer.close()
     assert not any(thread.name == "weighlock-store" for thread in threading.enumerate())
+
+
+def test_old_blocks_go_and_decisions_stay(database_url: str) -> None:
+    day = 86_400.0
+    old = [
+        Block(seq, ROLLOUT, attempt, 0, NOW_S - age, NOW_S - age + 5)
+        for seq, attempt, age in ((0, 1, 40 * day), (1, 1, 2 * day), (2, 0, 2 * day), (3, 0, 0.5 * day))
+    ]
+    first = EvidenceStore(database_url)
+    first.put_blocks(old)
+    first.put_decision(ROLLOUT, 1, 0, {"phase": "Shadow", "reason": "StepStarted"}, at_s=NOW_S - 400 * day)
+    assert first.flush(WAIT_SECONDS)
+    first.close()
+    second = EvidenceStore(database_url)
+    second.put_blocks([make_block(9)])
+    assert second.flush(WAIT_SECONDS)
+    assert [block.seq for block in second.reader.blocks(ROLLOUT, 1)] == [1, 9]
+    assert [block.seq for block in second.reader.blocks(ROLLOUT, 0)] == [3]
+    assert len(second.reader.events("decision", ROLLOUT)) == 1
+    second.close()
