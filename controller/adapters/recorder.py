@@ -74,7 +74,8 @@ class RecorderClient:
             answer = self._http.request(method, f"/v1/rollouts/{rollout}/{what}", **given)
             if none_on_404 and answer.status_code == 404:
                 return None
-            answer.raise_for_status()
+            if answer.is_error:
+                raise Retryable(f"the recorder refuses {method} {what}: {answer.status_code} {answer.text[:300]}", 5.0)
             return answer.json()
         except (httpx.HTTPError, ValueError) as error:
             raise Retryable(f"the recorder does not answer {method} {what}: {error}", 2.0) from error
