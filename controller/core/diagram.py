@@ -31,7 +31,8 @@ def render() -> str:
     for phase in Phase:
         after = ", ".join(p for p in Phase if p in TRANSITIONS[phase])
         lines.append(f"| {phase} | {_first_line(PHASES[phase])} | {after} |")
-    lines += ["", "## Guards, in order", "", "They run before the phase's own function; the first that answers wins.", ""]
+    lines += ["", "## Guards, in order", ""]
+    lines += ["They run before the phase's own function; the first that answers wins.", ""]
     lines += [f"{n}. `{guard.__name__}`: {_first_line(guard)}" for n, guard in enumerate(GUARDS, start=1)]
     return "\n".join(lines) + "\n"
 
