@@ -161,7 +161,7 @@ def _part(workload: Workload, container: _Container) -> _Part | None:
     if launch is not None and launch.kind != "ray":
         role = _role(workload, container, launch)
         return _Part(role, _engine_name(workload, image, launch), launch)
-    if image.kind == "router":
+    if image.kind == "router" or (container.init and _ROUTING_NAME.search(name)):
         return _Part(
             "sidecar" if container.init or _has_server(workload, container) else "router",
             "unknown",
@@ -255,6 +255,7 @@ def _engine_name(workload: Workload, image: ImageFacts, launch: Launch) -> str:
     return launch.engine
 
 
+_ROUTING_NAME = re.compile(r"rout(?:er|ing)|pd-sidecar|pd-proxy|epp$")
 _ROLE_WORDS = (
     ("prefill", re.compile(r"prefill")),
     ("decode", re.compile(r"decode")),

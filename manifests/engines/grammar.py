@@ -53,7 +53,7 @@ class Found:
 def catalogs_of(name: str) -> list[Catalog]:
     """The catalogues whose flags a launcher takes: Dynamo's workers pass the engine's own through."""
     own = catalog.load(name)
-    backend = catalog.load(name.removeprefix("dynamo-")) if name in ("dynamo-vllm", "dynamo-sglang") else None
+    backend = catalog.load(name.removeprefix("dynamo-")) if name.startswith("dynamo-") else None
     return [part for part in (own, backend) if part is not None]
 
 
@@ -76,13 +76,15 @@ class _Parser:
         self.launch, self.version = launch, version
         self.family = launch.catalog.removeprefix("dynamo-") if launch.catalog else launch.engine
         self.catalogs = catalogs_of(launch.catalog) if launch.catalog else []
+        if launch.catalog == "dynamo-trtllm":
+            self.catalogs = self.catalogs[:1]
         self.spellings: dict[str, str] = {}
         for part in reversed(self.catalogs):
             for spelling, name in part.spellings.items():
                 if spelling.startswith("-") and self._in_version(part, name):
                     self.spellings[self._norm(spelling)] = name
         self.out = Parsed()
-        self.args = list(launch.args)
+        self.args = _joined(launch.args)
         self.at = 0
 
     def _in_version(self, part: Catalog, name: str) -> bool:
@@ -126,6 +128,9 @@ class _Parser:
 
     def _positional(self, argument: Arg) -> None:
         text = argument.text
+        if "{{" in text or not argument.known:
+            self._unknown_argument(argument)
+            return
         if _FLAG_LIKE.match(text):
             self._swallowed(argument)
             return
@@ -141,6 +146,19 @@ class _Parser:
                 )
             )
         self.out.positionals.append(argument)
+
+    def _unknown_argument(self, argument: Arg) -> None:
+        """A word that only the running container knows: it may be a flag, several, or none."""
+        text = _short(argument.text)
+        name = _POSITIONAL_MODEL.get(self.launch.catalog or self.launch.engine)
+        if name and not self.out.positionals and name not in self.out.settings and "{{" not in argument.text:
+            self.out.positionals.append(argument)
+            self._set(name, argument.text, argument, argument.text, False)
+            return
+        if "{{" in argument.text:
+            note = f"`{text}` is a placeholder that a controller fills in: what it adds is not known"
+            self.out.findings.append(("helm-placeholder", note))
+        self.out.unresolved.append(("arguments", f"`{text}` is known only at run time"))
 
     def _swallowed(self, argument: Arg) -> None:
         text = argument.text
@@ -580,6 +598,19 @@ class _Parser:
         if isinstance(value, str):
             value = redact_text(value)
         self.out.settings[name] = Setting(value, argument.origin, text, argument.line, expression)
+
+
+def _joined(args: Sequence[Arg]) -> list[Arg]:
+    """Words of one ``{{ template placeholder }}`` that a shell split, put together again and marked as unknown."""
+    out: list[Arg] = []
+    for argument in args:
+        if out and out[-1].text.count("{{") > out[-1].text.count("}}"):
+            out[-1] = Arg(f"{out[-1].text} {argument.text}", False, out[-1].line, out[-1].origin)
+        elif "{{" in argument.text:
+            out.append(Arg(argument.text, False, argument.line, argument.origin))
+        else:
+            out.append(argument)
+    return out
 
 
 def _short(text: str) -> str:

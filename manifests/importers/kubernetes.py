@@ -5,6 +5,7 @@ Also what can never be an engine but belongs to serving (Service, HTTPRoute, Inf
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from manifests.importers.registry import (
@@ -59,7 +60,6 @@ CONTEXT: dict[str, str] = {
     "LoraAdapter": "a LoRA adapter loaded at run time",
     "Kustomization": "a list of files for kustomize, not an object; render it first",
     "CustomResourceDefinition": "a type, not an object of it",
-    "LLMInferenceServiceConfig": "a part that LLMInferenceServices refer to",
     "DynamoComponentDeployment": "a part that the Dynamo operator creates",
     "NodePool": "nodes",
     "EC2NodeClass": "nodes",
@@ -145,6 +145,20 @@ def read_pod(obj: JsonObject, scope: Scope) -> list[Workload]:
 def read_pod_template(obj: JsonObject, scope: Scope) -> list[Workload]:
     """A stored template."""
     return [workload_of(obj, mapping(obj.get("template")), "template.spec")]
+
+
+@reader("DisaggregatedSet")
+def read_disaggregated_set(obj: JsonObject, scope: Scope) -> list[Workload]:
+    """Roles that are LeaderWorkerSets each (prefill, decode)."""
+    out: list[Workload] = []
+    for index, role in enumerate(items(mapping(obj.get("spec")).get("roles"))):
+        name = str(role.get("name") or f"role-{index}")
+        kind = next((word for word in ("prefill", "decode") if word in name.lower()), None)
+        inner = {**obj, "spec": mapping(role.get("spec"))}
+        for workload in read_leader_worker_set(inner, scope):
+            path = f"spec.roles[{index}].{workload.path}"
+            out.append(replace(workload, name=name, role=kind, path=path))
+    return out
 
 
 @reader("LeaderWorkerSet")

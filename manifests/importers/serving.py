@@ -56,6 +56,16 @@ def field(name: str, value: Any, key: str) -> Field:
     return Field(name, value, f"{key}: {value}", line_of(value))
 
 
+@reader("LLMInferenceServiceConfig")
+def read_llm_inference_service_config(obj: JsonObject, scope: Scope) -> list[Workload]:
+    """A part that services refer to; where it holds a pod template it is read like a service of its own."""
+    spec = mapping(obj.get("spec"))
+    if not any(mapping(spec.get(key)) for key in ("template", "prefill", "worker")):
+        note = "a part that LLMInferenceServices refer to, without a pod template"
+        return [workload_of(obj, {"spec": {}}, "spec", notes=(note,))]
+    return read_llm_inference_service(obj, scope)
+
+
 @reader("LLMInferenceService")
 def read_llm_inference_service(obj: JsonObject, scope: Scope) -> list[Workload]:
     """KServe: ``spec.template`` decodes (or does both), ``spec.prefill`` prefills; baseRefs of the same input are
@@ -134,7 +144,9 @@ def _llm_part(obj: JsonObject, model: JsonObject, role: str | None, part: JsonOb
         "role": role,
         "pods": _group_size(parallel) if worker else 1,
     }
-    template = mapping(part.get("template")) or {"containers": [{"name": "main"}]}
+    template = mapping(part.get("template"))
+    if not template and not worker:
+        template = {"containers": [{"name": "main"}]}
     out = [
         workload_of(
             obj,
