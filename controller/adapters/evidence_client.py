@@ -97,4 +97,4 @@ def checked(answer: httpx.Response) -> httpx.Response:
         detail = str(answer.json()["detail"])
     except (ValueError, KeyError, TypeError):
         detail = f"HTTP {answer.status_code}"
-    raise EvidenceProblem(f"The evidence API says: {detail}"[:500], answer.status_code)
+    raise EvidenceProblem(f"The evidence API says: {detail[:480]}.", answer.status_code)

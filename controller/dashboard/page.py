@@ -139,7 +139,7 @@ def make_page(
     """The page of an InferenceRollout object; `selected`: tenant and bucket of the opened cell."""
     meta, status = rollout["metadata"], rollout.get("status") or {}
     step = status.get("step") or {}
-    verdict = (live.verdict if live else None) or {}
+    verdict = (live.verdict if live else None) or _last_verdict(history or {}, int(status.get("attempt") or 0))
     policy = live.policy if live else None
     matrix = make_matrix(verdict.get("rows") or (), policy.tenants if policy else (), policy.buckets if policy else ())
     return Page(
@@ -168,6 +168,12 @@ def make_page(
         verdict=verdict,
         history=tuple(status.get("history") or ()),
     )
+
+
+def _last_verdict(history: Mapping[str, Any], attempt: int) -> Mapping[str, Any]:
+    """The last stored verdict of an attempt: what a finished attempt ended on."""
+    found = [row for row in history.get("verdicts") or () if row.get("attempt") == attempt and row.get("verdict")]
+    return dict(found[-1]["verdict"]) if found else {}
 
 
 def _notices(status: Mapping[str, Any]) -> tuple[Notice, ...]:

@@ -302,3 +302,16 @@ def test_the_stream_sends_what_changed_and_ends_with_the_session() -> None:
         ("fragments", {"a": "2", "b": "1"}),
         ("signed-out", {}),
     ]
+
+
+def test_a_finished_attempt_shows_the_verdict_it_ended_on() -> None:
+    rollout, history = data.rollouts()[0], data.history()
+    history["verdicts"] = [
+        {"attempt": 6, "verdict": {"result": "PASS", "rows": [row()]}},
+        {"attempt": 7, "verdict": {"result": "FAIL", "rows": [row(verdict="FAIL")]}},
+    ]
+    page = make_page(rollout, (), None, history)
+    assert page.result == "FAIL"
+    assert page.matrix.counts()[State.FAIL] == 1
+    rollout["status"]["attempt"] = 8
+    assert not make_page(rollout, (), None, history).matrix.cells
