@@ -15,7 +15,7 @@ from policies.blocks import Block, Cell, MetricCounts
 from policies.contract import OTHER_TENANT, SERVED, Check, CheckKind, Contract
 from policies.guards import GuardKind
 from policies.histogram import bin_indices
-from policies.projection import Counts, Ints, Projected, Strata
+from policies.projection import Counts, Ints, Keys, Projected, Strata
 from policies.record_files import OUTCOMES, Columns
 from policies.records import CANDIDATE, STABLE
 from policies.sequential import Array
@@ -277,7 +277,7 @@ class Frame:
 def projections(
     frame: Frame,
     checks: Sequence[Check],
-    keys: Mapping[str, Sequence[Ints]],
+    keys: Keys,
     kinds: Sequence[GuardKind],
     medians: Mapping[str, Array],
     ready_s: Sequence[Array],
@@ -292,7 +292,11 @@ def projections(
     tables = []
     for number, check in enumerate(checks):
         since = r.start >= ready_s[number][r.stratum]
-        pair = [frame.check(check, keys[v][number], arms[v] & since) for v in (CANDIDATE, STABLE)]
+        pair = [frame.check(check, keys.arms[v][number], arms[v] & since) for v in (CANDIDATE, STABLE)]
+        if (keys.tie_us[number] >= 0).any():
+            _, tied = frame.check(check, keys.tie_us[number], arms[STABLE] & since)
+            n, k = pair[1]
+            pair[1] = n, k + keys.tie_share[number] * np.maximum(0.0, tied - k)
         tables.append((*pair[0], *pair[1]))
     guards = []
     for kind in kinds:

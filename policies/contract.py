@@ -5,8 +5,8 @@ Knows pydantic models of `crds`, no data.
 """
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any, get_args
@@ -61,10 +61,21 @@ class Check:
     limit: float | None = None
     enforce: bool = True
     quantile: float | None = None
+    sentinel: bool = False  # a lower percentile watched beside a margin gate: it can only hold
 
 
 SERVED = Check("served", "margin", CheckKind.BAD_ABS, 0.05, 0.05, True)
 """Added to every contract: requests refused as wrong (4xx), at most five points above stable's share of them."""
+
+
+def sentinels(checks: Sequence[Check]) -> tuple[Check, ...]:
+    """P90 beside every margin on a higher percentile: a uniform slow-down shows there about three times as fast."""
+    found = []
+    for check in checks:
+        if check.kind is CheckKind.QUANTILE_REL and check.enforce and (check.quantile or 0.0) >= 0.95:
+            watched = replace(check, gate="p90-sentinel", share=0.1, quantile=0.9)
+            found.append(replace(watched, enforce=False, sentinel=True))
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,6 +83,12 @@ def _worst(rows: Sequence[GateRow]) -> GateRow | None:
 
 def _warnings(judge: "Judge") -> list[str]:
     words = {
+        "badNumber": "measurements that no clock can give (NaN, negative, text) count as unknown",
+        "badTime": "records without a usable start were dropped",
+        "unknownOutcome": "unknown outcomes count as server_error",
+        "unknownKind": "unknown kinds count as live",
+        "swappedTimes": "records with a first token after the end: their latencies count as unknown",
+        "probe": "probes were left out",
         "warmup": "requests on pods younger than warmup were left out",
         "duplicate": "duplicate requests were dropped",
         "late": "requests ended in a block that was already closed; they count in the next one",
@@ -120,7 +126,7 @@ def _rows(judge: "Judge", number: int, now_s: float, result: Result) -> list[Gat
     rows = []
     for place, (tenant, bucket) in enumerate(judge.names()):
         is_shown = judge.is_seen(place)
-        if not bucket or (check.metric == SERVED.metric and not failing[place]):
+        if not bucket or check.sentinel or (check.metric == SERVED.metric and not failing[place]):
             continue
         t = track.total
         counts = [round(float(a[place])) for a in (t.n_b, t.n_c, t.k_b, t.k_c)]

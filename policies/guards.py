@@ -22,29 +22,31 @@ from policies.verdict import HoldReason
 
 @dataclass(frozen=True, slots=True)
 class GuardKind:
-    """ratio: how much the event's rate may differ between the arms, in either direction.
+    """What one guard watches.
 
-    Live_only: copies do not count.
+    bound: for `relative` guards how much the event's rate may differ between the arms, in either direction; for the
+    others the share that an arm must exceed, and the other arm not, to be a shift. live_only: copies do not count.
     """
 
     name: str
     reason: HoldReason
-    ratio: float
+    bound: float
+    relative: bool
     live_only: bool
     words: str
 
 
-def guard_kinds(cancel_share: float, counts_cancelled: bool) -> tuple[GuardKind, ...]:
+def guard_kinds(cancel_share: float, refused_share: float, counts_cancelled: bool) -> tuple[GuardKind, ...]:
     """The guards of an attempt; the one on cancels is off where the policy counts cancelled requests as attempted."""
-    cancels = max(cancel_share, 0.005)
+    rejected, output, prompt = HoldReason.REJECT_SHIFT, HoldReason.OUTPUT_LENGTH_SHIFT, HoldReason.PROMPT_MIX_SHIFT
     kinds = [
-        GuardKind("rejected", HoldReason.REJECT_SHIFT, 2.0, False, "requests refused as wrong"),
-        GuardKind("output", HoldReason.OUTPUT_LENGTH_SHIFT, 1.15, False, "answers longer than stable's median"),
-        GuardKind("prompt", HoldReason.PROMPT_MIX_SHIFT, 1.15, False, "prompts longer than stable's median"),
+        GuardKind("rejected", rejected, refused_share + 0.02, False, False, "requests refused as wrong"),
+        GuardKind("output", output, 1.15, True, False, "answers longer than stable's median"),
+        GuardKind("prompt", prompt, 1.15, True, False, "prompts longer than stable's median"),
     ]
     if not counts_cancelled:
-        ratio = (cancels + 0.02) / cancels
-        kinds.insert(0, GuardKind("cancelled", HoldReason.CANCEL_SHIFT, ratio, True, "requests cancelled by clients"))
+        words = "requests cancelled by clients"
+        kinds.insert(0, GuardKind("cancelled", HoldReason.CANCEL_SHIFT, cancel_share + 0.02, False, True, words))
     return tuple(kinds)
 
 
@@ -53,13 +55,11 @@ class Guard:
 
     def __init__(self, kind: GuardKind, strata: Strata, cap: float, plan_blocks: int, phi_floor: float) -> None:
         self.kind = kind
-        null = np.full(strata.size, kind.ratio)
+        null = np.full(strata.size, kind.bound)
 
         def make() -> Track:
-            nothing: dict[str, float] = {}
-            return Track(
-                strata, null, True, cap, plan_blocks, phi_floor, nothing, nothing, FAIL_FACTORS, PASS_FACTORS, False
-            )
+            factors = (FAIL_FACTORS, PASS_FACTORS)
+            return Track(strata, null, kind.relative, cap, plan_blocks, phi_floor, {}, {}, *factors, has_pass=False)
 
         self.more, self.fewer = make(), make()
 
@@ -70,7 +70,7 @@ class Guard:
 
     def grow(self, before: tuple[int, int, int], size: int) -> None:
         for track in (self.more, self.fewer):
-            track.grow(before, np.full(size, self.kind.ratio))
+            track.grow(before, np.full(size, self.kind.bound))
 
     def evidence(self, weights: Array) -> tuple[float, float]:
         """Weighted e-values of "more on the candidate" and "fewer on the candidate"."""

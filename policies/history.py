@@ -14,7 +14,7 @@ import numpy as np
 
 from policies import blocks, histogram
 from policies.blocks import Block, Cell
-from policies.contract import OTHER_TENANT, SERVED, Check, CheckKind, Contract
+from policies.contract import OTHER_TENANT, SERVED, Check, CheckKind, Contract, sentinels
 from policies.projection import Strata, Stratum, judged, outcome_counts
 from policies.records import STABLE
 from policies.sequential import Array
@@ -111,7 +111,7 @@ def prepare(
     """
     history = History(contract, history_blocks)
     warnings = []
-    checks = tuple(_settle(check, history) for check in (*contract.checks, SERVED))
+    checks = tuple(_settle(check, history) for check in (*contract.checks, SERVED, *sentinels(contract.checks)))
     names = _expected_strata(contract, history, expected)
     strata = tuple(_stratum(history, checks, place, baseline) for place in names)
     floor = contract.phi_floor
@@ -122,8 +122,9 @@ def prepare(
     if not baseline:
         warnings.append("first install: there is no stable to compare with, only limits are judged")
     kappa, kappa_ratio = _dependence(history, checks, strata)
-    cancelled = sum(o.get("cancelled", 0) for o in history.outcomes.values())
-    everything = sum(history.requests(place) for place in history.strata)
+    everything = max(1, sum(history.requests(place) for place in history.strata))
+    outcomes = list(history.outcomes.values())
+    cancelled, refused = (sum(o.get(name, 0) for o in outcomes) for name in ("cancelled", "client_error"))
     setup = JudgeSetup(
         contract=contract,
         checks=checks,
@@ -133,7 +134,8 @@ def prepare(
         phi_floor=floor,
         baseline=baseline,
         history_s=history.span_s,
-        cancel_share=cancelled / everything if everything else 0.0,
+        cancel_share=cancelled / everything,
+        refused_share=refused / everything,
         warnings=tuple(warnings),
     )
     return _with_merged(setup, history, share)
@@ -234,7 +236,12 @@ def quantile_setup(check: Check, bins: Mapping[int, int], fewest: int) -> CheckS
     index = histogram.rank_index(bins, max(1, math.ceil(check.quantile * n - 1e-9)))
     assert index is not None
     tau = histogram.edge(index)
-    return CheckSetup(blocks.threshold_us(tau), blocks.threshold_us(tau * (1.0 + check.margin)), 1.0)
+    keys = blocks.threshold_us(tau), blocks.threshold_us(tau * (1.0 + check.margin))
+    above, equal = histogram.count_above(bins, index), bins[index]
+    if above >= check.share * n / 2:
+        return CheckSetup(*keys, 1.0)
+    share = min(1.0, (check.share * n - above) / equal)
+    return CheckSetup(*keys, 1.0, blocks.threshold_us(histogram.edge(index - 1)), share)
 
 
 # --- dependence ---

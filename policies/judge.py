@@ -17,7 +17,7 @@ from policies.contract import SERVED, Check, CheckKind
 from policies.explain import make_verdict
 from policies.guards import Guard, guard_counts, guard_kinds, uneven_tenants
 from policies.history import ENOUGH, FEWEST, quantile_setup
-from policies.projection import Ints, Projected, Strata, Stratum, judged, merge_into, project
+from policies.projection import Ints, Keys, Projected, Strata, Stratum, judged, merge_into, project
 from policies.records import CANDIDATE, STABLE
 from policies.sequential import (
     FAIL_FACTORS,
@@ -43,6 +43,7 @@ WARN = 5.0
 ENVIRONMENT = 20.0
 CALIBRATION_S = 600.0
 COVER = 0.8
+_IMPOSSIBLE = ("badNumber", "badTime", "unknownOutcome", "swappedTimes", "future")
 _BASEL = 6.0 / np.pi**2  # sum over newcomers of 6/(pi j)^2 is 1
 
 
@@ -73,7 +74,7 @@ class Judge:
         self.groups: Ints = self._merge_groups()
         self.tracks = [self._make_track(number) for number in range(len(self.checks))]
         counted = "cancelled" in self.contract.attempted
-        kinds = guard_kinds(setup.cancel_share, counted) if setup.baseline else ()
+        kinds = guard_kinds(setup.cancel_share, setup.refused_share, counted) if setup.baseline else ()
         size = (self.cap, self.contract.plan_blocks, max(setup.phi_floor, self.contract.phi_floor))
         self.guards = [Guard(kind, self.strata, *size) for kind in kinds]
         self.thresholds_version = 0
@@ -120,7 +121,7 @@ class Judge:
             self.setup.kappa_ratio[number],
             fail,
             GOODPUT_PASS_FACTORS if is_goodput else PASS_FACTORS,
-            check.metric != SERVED.metric,
+            check.metric != SERVED.metric and not check.sentinel,
             max(1, round(self.contract.freshness_s / self.contract.block_s)),
         )
         rates = np.array([s.rate_rps for s in self.setups]) * self.contract.block_s
@@ -132,13 +133,17 @@ class Judge:
         nulls = (s.checks[number].null for s in self.setups)
         return np.array([np.nan if value is None else value for value in nulls], dtype=float)
 
-    def _make_keys(self) -> dict[str, list[Ints]]:
+    def _make_keys(self) -> Keys:
         def column(number: int, stable: bool) -> Ints:
             values = (s.checks[number] for s in self.setups)
             return np.array([v.stable_us if stable else v.candidate_us for v in values], dtype=np.int64)
 
         numbers = range(len(self.checks))
-        return {STABLE: [column(n, True) for n in numbers], CANDIDATE: [column(n, False) for n in numbers]}
+        return Keys(
+            {STABLE: [column(n, True) for n in numbers], CANDIDATE: [column(n, False) for n in numbers]},
+            [np.array([s.checks[n].tie_us for s in self.setups], dtype=np.int64) for n in numbers],
+            [np.array([s.checks[n].tie_share for s in self.setups], dtype=float) for n in numbers],
+        )
 
     def _merge_groups(self) -> Ints:
         groups = np.arange(self.strata.size, dtype=np.int64)
@@ -414,7 +419,7 @@ class Judge:
 
     def _holds_of_time(self, now_s: float) -> Iterable[Hold]:
         start_s = self.step_start_s if self.step_start_s is not None else now_s
-        age = now_s - start_s
+        age = max(0.0, now_s - start_s)  # a clock that jumped back gives no negative age
         c = self.contract
         if age < c.min_step_s or self.blocks_in_step < c.min_blocks:
             words = f"the step is {age:.0f} s old with {self.blocks_in_step} blocks"
@@ -445,10 +450,21 @@ class Judge:
             if not has:
                 yield Hold(HoldReason.NO_TRAFFIC, f"required tenant {tenant} has no traffic", tenant)
         yield from self._holds_of_buckets()
+        yield from self._holds_of_input()
         for variant, names in sorted(self.revisions.items()):
             if len(names) > 1:
                 words = f"{variant} was served by several revisions: {', '.join(names)}"
                 yield Hold(HoldReason.MIXED_REVISIONS, words)
+
+    def _holds_of_input(self) -> Iterable[Hold]:
+        """Too many late or impossible entries: what is left out must not decide by its absence."""
+        total = sum(float(seen.sum()) for seen in self.step_requests.values())
+        late = self.dropped.get("late", 0)
+        if late > 0.05 * total and late > 5:
+            yield Hold(HoldReason.CLOCK_SKEW, f"{late} of {total:.0f} requests ended before their block was opened")
+        broken = sum(self.dropped.get(name, 0) for name in _IMPOSSIBLE)
+        if broken > 0.01 * total:
+            yield Hold(HoldReason.UNREADABLE, f"{broken} records of {total:.0f} have impossible or unreadable values")
 
     def _holds_of_buckets(self) -> Iterable[Hold]:
         """A tenant with more than 1 % of requests in no stratum."""
@@ -471,6 +487,12 @@ class Judge:
             if max(more, fewer) >= 1.0 / self.contract.alpha_promote:
                 c, s = guard.shares()
                 yield Hold(guard.kind.reason, f"{guard.kind.words}: {c:.1%} on the candidate, {s:.1%} on stable")
+        for check, track in zip(self.checks, self.tracks, strict=True):
+            if check.sentinel:
+                evidence = float(weights @ track.fail_evidence()) + 1.0 - float(weights.sum())
+                if evidence >= 1.0 / self.contract.alpha_rollback:
+                    words = f"{check.metric} P90 is beyond the margin, which is no gate: look before you advance"
+                    yield Hold(HoldReason.SENTINEL, words, metric=check.metric)
         for tenant, c, s in uneven_tenants(self.routed):
             words = f"{tenant} is {c:.0%} of the candidate's requests and {s:.0%} of stable's"
             yield Hold(HoldReason.NOT_LOAD_MATCHED, words, tenant)

@@ -168,7 +168,10 @@ def _expected_drift(
         p_c = exceedance(bins, n, values.candidate_us)
         if check.kind is CheckKind.QUANTILE_ABS:
             return absolute_drift(p_c, check.share, PASS_FACTORS) if p_c < check.share else None
-        return ratio_drift(p_c, exceedance(bins, n, values.stable_us), share, 1.0, PASS_FACTORS)
+        p_b = exceedance(bins, n, values.stable_us)
+        if values.tie_us >= 0:
+            p_b += values.tie_share * max(0.0, exceedance(bins, n, values.tie_us) - p_b)
+        return ratio_drift(p_c, p_b, share, 1.0, PASS_FACTORS)
     n, k = history.bad(place, check)
     bad = max(k, 0.25) / n if n else 0.0
     if not n:

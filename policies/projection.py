@@ -157,10 +157,17 @@ class Projected:
     pairs: Mapping[int, Counts] = field(default_factory=dict)
 
 
-def project(
-    block: Block, strata: Strata, checks: Sequence[Check], keys: Mapping[str, Sequence[Ints]], attempted: frozenset[str]
-) -> Projected:
-    """The block's counts; `keys[variant][check][stratum]`: thresholds (-1 = none yet). Strata must know every cell."""
+@dataclass(slots=True)
+class Keys:
+    """Thresholds in microseconds by check and stratum (-1 = none yet), and stable's ties (see `CheckSetup`)."""
+
+    arms: Mapping[str, Sequence[Ints]]
+    tie_us: Sequence[Ints]
+    tie_share: Sequence[Array]
+
+
+def project(block: Block, strata: Strata, checks: Sequence[Check], keys: Keys, attempted: frozenset[str]) -> Projected:
+    """The block's counts. Strata must know every cell."""
     found = [Counts.zeros(strata.size) for _ in checks]
     finished = {STABLE: np.zeros(strata.size), CANDIDATE: np.zeros(strata.size)}
     routed: dict[tuple[str, str], int] = {}
@@ -179,12 +186,16 @@ def project(
                     where = (cell.variant, place, metric)
                     unknown[where] = unknown.get(where, 0) + counts.unknown
         for number, check in enumerate(checks):
-            key = int(keys[cell.variant][number][place])
+            key = int(keys.arms[cell.variant][number][place])
             counted = event_counts(cell, check, key, attempted) if key >= 0 else None
             if counted is not None and counted[0]:
                 n, k = found[number].arm(cell.variant)
                 n[place] += counted[0]
                 k[place] += counted[1]
+                tie = int(keys.tie_us[number][place])
+                if tie >= 0 and cell.variant == STABLE:
+                    over = cell.metrics[check.metric].over
+                    k[place] += keys.tie_share[number][place] * max(0, over.get(tie, 0) - over.get(key, 0))
     return Projected(block.seq, block.start_s, block.end_s, found, [], finished, routed, bins, unknown)
 
 

@@ -17,12 +17,20 @@ class CheckSetup:
     """One check in one stratum; -1 / None = not known (no baseline yet).
 
     stable_us, candidate_us: thresholds of the arms (equal for limits, 0 for shares of requests); null: share p0 of
-    absolute checks, ratio of bad (or good) rates of relative ones.
+    absolute checks, ratio of bad (or good) rates of relative ones. tie_us, tie_share: where many of stable's values are
+    equal at its quantile, this share of those above `tie_us` (and not above `stable_us`) counts as exceedances, so that
+    stable exceeds as often as it should; a mean over random tie-breaking, which keeps the evidence valid.
     """
 
     stable_us: int
     candidate_us: int
     null: float | None
+    tie_us: int = -1
+    tie_share: float = 0.0
+
+    def keys(self) -> tuple[int, ...]:
+        """Thresholds to count at the source."""
+        return tuple(key for key in (self.stable_us, self.candidate_us, self.tie_us) if key >= 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +56,8 @@ class JudgeSetup:
     checks: the contract's, in order, with the kind that is really used (goodFraction may turn absolute); kappa: per
     check and level (stratum, tenant, bucket, global) the excess variance per request, `kappa_ratio` the same for the
     environment comparison of absolute checks; phi_floor: as used (4 without enough history); merged: groups of strata
-    that pass together; baseline: False on a first install; cancel_share: stable's share of cancelled requests;
-    sketches: stable's history, for the planner.
+    that pass together; baseline: False on a first install; cancel_share, refused_share: stable's shares of cancelled
+    and of refused (4xx) requests; sketches: stable's history, for the planner.
     """
 
     contract: Contract
@@ -62,6 +70,7 @@ class JudgeSetup:
     baseline: bool = True
     history_s: float = 0.0
     cancel_share: float = 0.0
+    refused_share: float = 0.0
     warnings: tuple[str, ...] = ()
 
     def thresholds(self) -> Thresholds:
@@ -74,7 +83,7 @@ class JudgeSetup:
             for check, values in zip(self.checks, stratum.checks, strict=True):
                 if check.kind is CheckKind.QUANTILE_REL and values.stable_us >= 0:
                     place = (stratum.tenant, stratum.bucket, check.metric)
-                    found.setdefault(place, set()).update((values.stable_us, values.candidate_us))
+                    found.setdefault(place, set()).update(values.keys())
         return {place: tuple(sorted(keys)) for place, keys in found.items()}
 
     def pairs(self) -> dict[tuple[str, str, str], tuple[tuple[int, int], ...]]:

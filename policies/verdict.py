@@ -36,6 +36,8 @@ class HoldReason(StrEnum):
     TOO_COARSE = "TooCoarse"  # the buckets are too coarse, or overflow, for this threshold
     EVIDENCE_RISING = "EvidenceRising"  # evidence of a breach is above the warning level
     SENTINEL = "Sentinel"  # a quantile that is no gate says worse
+    CLOCK_SKEW = "ClockSkew"  # many requests arrive after their block was closed: a clock is wrong
+    UNREADABLE = "Unreadable"  # more than 1 % of the records had values that no clock or engine can have
     HARDWARE_DIFFERS = "HardwareDiffers"  # given by the controller
     PROVIDER_UNAVAILABLE = "ProviderUnavailable"  # given by the controller
     MIXED_REVISIONS = "MixedRevisions"  # one variant's requests were served by two revisions
