@@ -37,10 +37,10 @@ def spread(values: list[float], variant: str, seconds: float = 100.0, **fields: 
     ]
 
 
-def aged(contract: Contract, values: list[float]) -> Judge:
-    """A judge whose history holds these values of stable, in the last 90 s before the step."""
-    past = [replace(r, t_start_s=r.t_start_s - 90.0) for r in spread(values, "stable", 90.0)]
-    return Judge(prepare(contract, to_blocks(contract, past, START_S, START_S - 90.0)))
+def aged(contract: Contract, values: list[float], before_s: float = 90.0) -> Judge:
+    """A judge whose history holds these values of stable, started within 90 s, `before_s` before the step."""
+    past = [replace(r, t_start_s=r.t_start_s - before_s) for r in spread(values, "stable", 90.0)]
+    return Judge(prepare(contract, to_blocks(contract, past, START_S, START_S - before_s)))
 
 
 # --- C23 ---
@@ -144,7 +144,7 @@ def test_c29_the_ledger_tells_70_s_from_600_s() -> None:
     rng = np.random.default_rng(4)
     rng.shuffle(stable)
     rng.shuffle(candidate)
-    judge = aged(contract, stable)
+    judge = aged(contract, stable, 300.0)
     run_judge(judge, spread(stable, "stable") + spread(candidate, "candidate"), START_S + 800)
     assert judge.verdict(judge.now_s).result is Result.FAIL
 
