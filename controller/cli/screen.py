@@ -19,7 +19,7 @@ _STYLES = {
     State.NO_TRAFFIC: "dim",
 }
 _TONES = {"good": "green", "wait": "yellow", "act": "cyan", "bad": "red"}
-_BAR_CELLS = 60
+_BAR_CELLS = 36
 
 
 def listing(lines: Iterable[Line]) -> RenderableType:
@@ -57,10 +57,10 @@ def _headline(page: Page) -> Text:
 def _bar(page: Page) -> Text:
     filled = round(_BAR_CELLS * page.weight / 100)
     return Text.assemble(
-        f"candidate {page.candidate or 'none'} ",
+        (f"{page.candidate or 'no candidate'} {page.weight} % ", "cyan"),
         ("█" * filled, "cyan"),
         ("░" * (_BAR_CELLS - filled), "dim"),
-        f" {page.weight} %   stable {page.stable or 'none'} {100 - page.weight} %",
+        f" {100 - page.weight} % {page.stable or 'no stable'}",
     )
 
 

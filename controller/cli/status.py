@@ -101,6 +101,17 @@ def _watch(args: argparse.Namespace, cluster: Cluster) -> int:
 
     console = Console()
     with Live(console=console, screen=console.is_terminal, auto_refresh=False) as screen:
+        screen.update(_look(args, cluster)[1], refresh=True)
         while True:
-            screen.update(_look(args, cluster)[1], refresh=True)
             time.sleep(_WATCH_SECONDS)
+            screen.update(_look_again(args, cluster), refresh=True)
+
+
+def _look_again(args: argparse.Namespace, cluster: Cluster) -> Any:
+    """The next screen; a server that is away for a moment ends no watch."""
+    try:
+        return _look(args, cluster)[1]
+    except BadInput as error:
+        from rich.text import Text
+
+        return Text(f"{error}\nTrying again every {_WATCH_SECONDS:g} s.")
