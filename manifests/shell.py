@@ -110,7 +110,7 @@ class _Shell:
         self.read_file, self.open_env = files, open_env
         self.functions: dict[str, tuple[Node, bytes, int]] = {}
         self.out = Script()
-        self.steps = self.depth = self.unsure = 0
+        self.steps = self.depth = self.unsure = self.nesting = 0
         self.data = b""
         self.base = 1
 
@@ -138,6 +138,8 @@ class _Shell:
         except _Exit:
             if self.depth > 1:
                 raise
+        except RecursionError:
+            self.out.problems.append(("shell-too-deep", line, "the script is nested too deeply to follow"))
         finally:
             self.depth -= 1
             self.data, self.base = saved
@@ -826,8 +828,10 @@ class _Shell:
 
     def _substitution(self, node: Node, source: str) -> Token:
         commands = [child for child in node.named_children if child.type == "command"]
-        if len(commands) == 1 and node.named_child_count == 1:
+        if self.nesting < MAX_DEPTH and len(commands) == 1 and node.named_child_count == 1:
+            self.nesting += 1
             words = [token for child in commands[0].named_children for token in self.words(child)]
+            self.nesting -= 1
             printed = self._printed(words)
             if printed is None and len(words) == 2 and words[0].text == "cat":
                 printed = self.file(words[1])

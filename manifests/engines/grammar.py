@@ -188,6 +188,11 @@ class _Parser:
     def find(self, key: str) -> Found:
         """The setting that a flag's spelling means in this version."""
         norm = self._norm(key)
+        if "." in norm and norm.startswith("-"):
+            head, _, tail = norm.partition(".")
+            parent = self.find(head)
+            if parent.switch is not None and parent.how in ("exact", "alias"):
+                return Found(f"{parent.name}.{tail}", parent.switch, False, "dotted")
         if norm in self.spellings:
             name = self.spellings[norm]
             found = find_switch(self.catalogs, name)
@@ -203,11 +208,6 @@ class _Parser:
             found = find_switch(self.catalogs, name)
             if found is not None and found[0].kind == "bool":
                 return Found(name, found[0], True)
-        if "." in norm and norm.startswith("-"):
-            head, _, tail = norm.partition(".")
-            parent = self.find(head)
-            if parent.switch is not None and parent.how in ("exact", "alias"):
-                return Found(f"{parent.name}.{tail}", parent.switch, False, "dotted")
         if self.launch.style == "argparse" and norm.startswith("--"):
             return self._abbreviated(norm)
         return self._unknown(norm)
@@ -536,11 +536,11 @@ class _Parser:
             if problem and item.known:
                 self.out.findings.append(("bad-value", f"`{_short(written)}`: {problem}"))
             out.append(item.text if not item.known else value)
+        plain = found.name == "served-model-name" and len(out) == 1
         if not all(item.known for item in items):
             self.out.unresolved.append((found.name, f"`{_short(written)}` is known only at run time"))
-            self._store(found.name, out, argument, written, written)
+            self._store(found.name, out[0] if plain else out, argument, written, written)
             return
-        plain = found.name == "served-model-name" and len(out) == 1
         self._store(found.name, out[0] if plain else out, argument, written)
 
     def _dotted(self, found: Found, argument: Arg, explicit: str | None, append: bool) -> None:
