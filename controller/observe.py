@@ -270,7 +270,8 @@ class Observer:
             if labels[variants.REVISION] == status.candidate and pod.ip and pod.ready and not pod.terminating:
                 targets[uid] = f"http://{_host(pod.ip)}:{port}"
                 answered, failures, error = self._prober.result(uid)
-                pod = replace(pod, servable=answered, probe_failures=failures, probe_error=error)
+                is_servable = answered or _was_proven(pod, status)
+                pod = replace(pod, servable=is_servable, probe_failures=failures, probe_error=error)
             found.setdefault(pod.revision, []).append(pod)
         self._prober.watch(f"{namespace}/{name}", targets)
         return found
@@ -322,6 +323,17 @@ def first_error(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     path = ".".join(str(part) for part in first["loc"]) or "spec"
     return f"{path}: {str(first['msg']).removeprefix('Value error, ')}."
+
+
+def _was_proven(pod: Pod, status: InferenceRolloutStatus) -> bool:
+    """Whether a pod was ready before the step in force began: the step could not have begun without its answer.
+
+    A new leader has no probe results yet; it must not take that for a dead candidate.
+    """
+    began_s = times.from_text(status.step.started_at)
+    if began_s is None and status.step.weight > 0:
+        began_s = times.from_text(status.phase_started_at)
+    return began_s is not None and pod.ready_since_s is not None and pod.ready_since_s <= began_s
 
 
 def _parse_spec(raw: Mapping[str, Any]) -> InferenceRolloutSpec | str:

@@ -16,6 +16,7 @@ from crds.v1alpha1.conditions import ConditionType, Reason
 from policies.verdict import HoldReason, Result
 
 DRAIN_SECONDS = 600.0
+LEAST_DRAIN_SECONDS = 3.0  # the recorder knows of a request a second after it began
 BLIND_DRAIN_SECONDS = 120.0
 
 _PLAIN_WAITING = frozenset({HoldReason.TOO_FEW_REQUESTS, HoldReason.MIN_STEP})
@@ -148,6 +149,8 @@ def is_drained(s: Snapshot, rev10: str) -> bool:
     waited_s = times.since(s.status.phase_started_at, s.now_s)
     if waited_s > DRAIN_SECONDS or not s.data_plane.gates:
         return True
+    if waited_s < LEAST_DRAIN_SECONDS:
+        return False
     if s.data_plane.open_requests is None:
         return waited_s > BLIND_DRAIN_SECONDS
     return s.data_plane.open_requests.get(rev10, 0) == 0

@@ -55,6 +55,7 @@ def test_a_happy_rollout_step_by_step() -> None:
     world.now += 301
     world.run_to(Phase.COMPLETED)
     assert world.status.stable == V2 and world.status.candidate == ""
+    world.now += 5
     world.settle()
     assert world.running == {V2: 4}
     assert world.status.history[0].revision == V2
@@ -248,6 +249,7 @@ def test_rollback_after_completion_goes_to_the_stored_manifest() -> None:
     world = weighing(Phase.BAKE)
     world.now += 301
     world.run_to(Phase.COMPLETED)
+    world.now += 5
     world.settle()
     assert world.running == {V2: 4}
     world.act("rollback")

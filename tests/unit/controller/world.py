@@ -40,7 +40,9 @@ def make_verdict(result: str, step: int, holds: tuple[Hold, ...] = ()) -> Verdic
         "acme", "0-512", "ttft", "p99-margin", Result(result), 900, 900, 9, 9, 1.0, 1.0, 0.9, 1.1, 0.9, 1.1, 1.25,
         20.0, 0.1, 1.2, None, None, "told by the test",
     )  # fmt: skip
-    return Verdict(Result(result), 0.0, step, None, holds, (row,), Rollback(0.1, 100.0), None, 12, 30.0, (f"{result}.",))
+    return Verdict(
+        Result(result), 0.0, step, None, holds, (row,), Rollback(0.1, 100.0), None, 12, 30.0, (f"{result}.",)
+    )
 
 
 @dataclass
@@ -263,6 +265,7 @@ class World:
         """Decide until the phase is reached."""
         for _ in range(limit):
             decision = self.step()
+            self.now += 1.0
             if decision.phase is phase:
                 return decision
         raise AssertionError(f"{phase} was not reached: {self.status.phase}: {self.status.message}")
