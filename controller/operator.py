@@ -85,7 +85,8 @@ class Operator:
         self._is_acting = False
         self._http: uvicorn.Server | None = None
         self._threads: list[threading.Thread] = []
-        identity = f"{options.environment.get('POD_NAME') or socket.gethostname()}-{uuid.uuid4().hex[:6]}"
+        # A container that restarts in its pod is the same holder and need not wait for its own lease to end.
+        identity = options.environment.get("POD_NAME") or f"{socket.gethostname()}-{uuid.uuid4().hex[:6]}"
         self.queue = WorkQueue()
         self.metrics = OperatorMetrics()
         self.clock = SteadyClock()

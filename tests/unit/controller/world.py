@@ -157,7 +157,7 @@ class World:
     def snapshot(self) -> Snapshot:
         status = self.status
         judged = status.step.index
-        steps = [s for s in self.steps]
+        steps = list(self.steps)
         while 0 < judged < len(steps) and "pause" in steps[judged]:
             judged -= 1
         verdict = make_verdict(self.result, judged, self.holds) if self.result and status.candidate else None
