@@ -1,0 +1,224 @@
+"""Our judge on a scenario's requests: the product's `prepare` and `Judge`, fed with arrays where a block has objects.
+
+`Judge.feed` turns a block's cells into arrays and ends in `Judge.take`; the bench makes the same arrays itself and
+calls `take`. A test feeds both ways and compares the states bit for bit. Two liberties against a policy file, both
+stated in the table's head: every stratum has its own absolute limit, and the comparability guards are left out (the
+arms' tokens and cancels are alike, so they never hold).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from policies import histogram
+from policies.blocks import TTFT, Block, Cell, MetricCounts, threshold_us
+from policies.contract import CheckKind, Contract, contract_from_mapping
+from policies.history import History, excess_variance, prepare
+from policies.judge import Judge
+from policies.plan import merged_strata
+from policies.projection import Counts, Projected, Strata
+from policies.records import CANDIDATE, STABLE
+from policies.setup import CheckSetup, JudgeSetup
+from policies.track import LEVELS
+from tools.bench.judge.scenarios import (
+    BLOCK_S,
+    BUCKET_EDGES,
+    FAILURE_LIMIT,
+    HISTORY_S,
+    LIMIT_FACTOR,
+    MARGIN,
+    TENANTS,
+    Array,
+)
+from tools.bench.judge.traffic import Requests, Source, true_p99_factor
+
+START_S = 1_000_000.0
+PODS = ("stable-0", "stable-1")
+
+
+@cache
+def make_contract(history_s: float = HISTORY_S) -> Contract:
+    """TTFT P99 within 25 % of stable and within a limit, success 99.5 %; everything else is the product's default."""
+    return contract_from_mapping(
+        {
+            "tenants": {"required": list(TENANTS), "other": "ignore"},
+            "lengthBuckets": {"edges": list(BUCKET_EDGES)},
+            "gates": [
+                {"metric": "ttft", "percentile": "99", "margin": f"{MARGIN:.0%}", "limit": "60s"},
+                {"metric": "success", "limit": f"{1 - FAILURE_LIMIT:.1%}"},
+            ],
+            "evidence": {"history": f"{history_s:.0f}s"},
+        }
+    )
+
+
+def names() -> list[tuple[str, str]]:
+    """Strata in the order of the arrays (tenant-major)."""
+    return [(tenant, bucket) for tenant in TENANTS for bucket in make_contract().bucket_names]
+
+
+def make_setup(source: Source) -> JudgeSetup:
+    """`prepare` on stable's past, with the dependence of all its blocks.
+
+    One history block holds the sketches (thresholds, rates and the plan need no more); what the halves differ by in
+    each 5 s block goes to `excess_variance` as arrays, as `prepare` does with cells. Thin strata are merged last,
+    because the plan needs the dependence.
+    """
+    contract, place = make_contract(source.history_s), names()
+    halves = [source.history(half) for half in (0, 1)]
+    cells = tuple(_history_cells(place, halves))
+    block = Block(0, "bench", 0, 0, START_S - source.history_s, START_S, cells, stage="idle")
+    setup = prepare(replace(contract, thin_strata="hold"), [block])
+    setup = replace(_in_order(setup, place), contract=contract)
+    setup = _with_dependence(_with_limits(setup, source), halves)
+    return replace(setup, merged=merged_strata(setup, History(contract, [block]), 0.5))
+
+
+def _history_cells(place: list[tuple[str, str]], halves: list[Requests]) -> Iterator[Cell]:
+    """Everything on the first pod; the second is only there, because pods are counted."""
+    log_ttft = np.concatenate([half.log_ttft for half in halves])
+    stratum = np.concatenate([half.cell % len(place) for half in halves])
+    bins = histogram.bin_indices(np.exp(log_ttft))
+    low, wide = int(bins.min()), int(bins.max() - bins.min()) + 1
+    table = np.bincount(stratum * wide + (bins - low), minlength=len(place) * wide).reshape(len(place), wide)
+    attempted, failed = (sum(getattr(h, name).sum(axis=0) for h in halves) for name in ("attempted", "failed"))
+    for number, (tenant, bucket) in enumerate(place):
+        used = np.nonzero(table[number])[0]
+        sketch = dict(zip((used + low).tolist(), table[number, used].tolist(), strict=True))
+        bad, ok = int(failed[number]), int(attempted[number] - failed[number])
+        metrics = {TTFT: MetricCounts(n=ok, bins=sketch)}
+        outcomes = {"ok": ok, "server_error": bad}
+        yield Cell(STABLE, "r1", "live", tenant, bucket, PODS[0], -1, ok + bad, outcomes, metrics)
+    yield Cell(STABLE, "r1", "live", *place[0], PODS[1], -1, 0, {}, {})
+
+
+def _in_order(setup: JudgeSetup, place: list[tuple[str, str]]) -> JudgeSetup:
+    """`prepare` sorts strata by name; the arrays are in the order of `names`."""
+    by_name = {(s.tenant, s.bucket): s for s in setup.strata}
+    return replace(setup, strata=tuple(by_name[name] for name in place))
+
+
+def _with_limits(setup: JudgeSetup, source: Source) -> JudgeSetup:
+    """Give every stratum its own absolute limit."""
+    factor = LIMIT_FACTOR * true_p99_factor(source.scenario.is_heavy)
+    limits = [threshold_us(float(v) * factor) for v in np.exp(source.log_median)]
+    strata = []
+    for stratum, limit in zip(setup.strata, limits, strict=True):
+        checks = [
+            replace(values, stable_us=limit, candidate_us=limit) if check.kind is CheckKind.QUANTILE_ABS else values
+            for check, values in zip(setup.checks, stratum.checks, strict=True)
+        ]
+        strata.append(replace(stratum, checks=tuple(checks)))
+    return replace(setup, strata=tuple(strata))
+
+
+def _with_dependence(setup: JudgeSetup, halves: list[Requests]) -> JudgeSetup:
+    """Excess variance of each check from the halves' counts per block; thresholds are read from sketches, as by
+    `prepare`."""
+    strata = Strata((s.tenant, s.bucket) for s in setup.strata)
+    own, ratio = [], []
+    for number, check in enumerate(setup.checks):
+        if check.metric == TTFT:
+            keys = [s.checks[number].stable_us for s in setup.strata]
+            edges = np.log([histogram.edge(histogram.bin_index(key / 1e6)) for key in keys])
+            counts = [(half.answered, half.above(edges)) for half in halves]
+        elif check.metric == "success":
+            counts = [(half.attempted, half.failed) for half in halves]
+        else:  # requests refused as wrong: there are none
+            counts = [(half.attempted, np.zeros_like(half.failed)) for half in halves]
+        n, k = (np.stack([c[i] for c in counts]).astype(float) for i in (0, 1))
+        if not k.any():  # no event, no excess
+            own.append(dict.fromkeys(LEVELS, 0.0))
+            ratio.append(dict.fromkeys(LEVELS, 0.0))
+            continue
+        compared = excess_variance(strata, n, k, BLOCK_S, relative=True)
+        ratio.append(compared)
+        own.append(compared if check.kind.is_relative else excess_variance(strata, n, k, BLOCK_S, relative=False))
+    return replace(setup, kappa=tuple(own), kappa_ratio=tuple(ratio))
+
+
+def _stable_above(stable: Requests, values: list[CheckSetup]) -> Array:
+    """Stable's exceedances; of values tied with its quantile (same bin) the share that `CheckSetup` says."""
+    above = stable.above(np.log([v.stable_us / 1e6 for v in values])).astype(float)
+    if all(v.tie_us < 0 for v in values):
+        return above
+    tied = stable.above(np.log([(v.tie_us if v.tie_us >= 0 else v.stable_us) / 1e6 for v in values])) - above
+    return np.asarray(above + np.array([v.tie_share for v in values]) * np.maximum(0.0, tied))
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Counts of some blocks at the judge's thresholds; per check, float64[T, S] of (n_c, k_c, n_b, k_b)."""
+
+    checks: tuple[tuple[Array, Array, Array, Array], ...]
+    candidate: Array  # requests that ended, [T, S]
+    stable: Array
+
+
+def count(setup: JudgeSetup, stable: Requests, candidate: Requests) -> Counted:
+    """What the recorder would count at the source for these requests."""
+    found = []
+    arrays: tuple[Any, ...]
+    for number, check in enumerate(setup.checks):
+        if check.metric == TTFT:
+            values = [s.checks[number] for s in setup.strata]
+            k_c = candidate.above(np.log([v.candidate_us / 1e6 for v in values]))
+            k_b = _stable_above(stable, values)
+            arrays = (candidate.answered, k_c, stable.answered, k_b)
+        elif check.metric == "success":
+            arrays = (candidate.attempted, candidate.failed, stable.attempted, stable.failed)
+        else:
+            zero = np.zeros_like(candidate.failed)
+            arrays = (candidate.attempted, zero, stable.attempted, zero)
+        found.append(tuple(a.astype(float) for a in arrays))
+    return Counted(tuple(found), candidate.attempted.astype(float), stable.attempted.astype(float))
+
+
+class Ours:
+    """One judge in one step at half of the traffic; takes blocks until it has decided."""
+
+    def __init__(self, setup: JudgeSetup, weight: float = 50.0) -> None:
+        self.judge = Judge(setup)
+        self.judge.guards = []
+        self.judge.enter_step(1, START_S, weight)
+        self.seq = 0
+
+    @property
+    def decided_s(self) -> tuple[str, float] | None:
+        """(FAIL or PASS, seconds since the step began); FAIL also after an earlier PASS."""
+        if self.judge.fired is not None:
+            return "FAIL", self.judge.fired.at_s - START_S
+        if self.judge.passed_at_s is not None:
+            return "PASS", self.judge.passed_at_s - START_S
+        return None
+
+    def take(self, counted: Counted, row: int) -> None:
+        """One closed block."""
+        start_s = START_S + self.seq * BLOCK_S
+        counts = [Counts(*(a[row] for a in arrays)) for arrays in counted.checks]
+        finished = {CANDIDATE: counted.candidate[row], STABLE: counted.stable[row]}
+        routed = {
+            (variant, tenant): int(n)
+            for variant, ended in finished.items()
+            for tenant, n in zip(TENANTS, ended.reshape(len(TENANTS), -1).sum(axis=1), strict=True)
+        }
+        block = Projected(self.seq, start_s, start_s + BLOCK_S, counts, [], finished, routed, {}, {})
+        self.judge.take(block)
+        self.seq += 1
+
+    def lose(self) -> None:
+        """A block whose metering was interrupted."""
+        start_s = START_S + self.seq * BLOCK_S
+        self.judge.feed(Block(self.seq, "bench", 1, 1, start_s, start_s + BLOCK_S, missing=(CANDIDATE,)))
+        self.seq += 1
+
+    @property
+    def strata_passed(self) -> float:
+        """Share of strata whose every deciding check has passed."""
+        latched = [
+            t.latched for c, t in zip(self.judge.checks, self.judge.tracks, strict=True) if self.judge.decides(c)
+        ]
+        return float(np.logical_and.reduce(latched).mean())

@@ -1,0 +1,227 @@
+"""Draws the requests of a scenario as arrays: latencies of both arms and of stable's history, all from one seed.
+
+Called by `ours`, `run` and `promote`. Requests are not objects here: one flat array of log latencies and one of the
+block x stratum cell that each belongs to, so that counting above any threshold is one pass. Knows no judge.
+"""
+
+import zlib
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.signal import lfilter
+from scipy.stats import norm
+
+from tools.bench.judge.scenarios import (
+    BLOCK_S,
+    FAILURES,
+    HISTORY_S,
+    HORIZON_S,
+    PARETO_POWER,
+    PARETO_SHARE,
+    SIGMA,
+    STRATA,
+    TENANTS,
+    WARMUP_S,
+    Array,
+    Scenario,
+)
+
+Ints = NDArray[np.int64]
+RATE_RPS = 2.0
+BURST_SHARE, BURST_S = 0.3, 60.0
+STALL_AT_S = 3000.0
+_ZIPF_LEAST_RPS = 0.17
+
+
+def medians() -> Array:
+    """Median TTFT per stratum in seconds, float64[S]: 0.12 to 1.2 s by bucket, x0.8 to x1.25 by tenant."""
+    buckets = STRATA // len(TENANTS)
+    by_bucket = 0.12 * 10.0 ** (np.arange(buckets) / (buckets - 1))
+    by_tenant = np.geomspace(0.8, 1.25, len(TENANTS))
+    return np.asarray((by_tenant[:, None] * by_bucket[None, :]).ravel())
+
+
+@cache
+def _zipf_power() -> float:
+    ranks = np.arange(1, STRATA + 1)
+
+    def least(power: float) -> float:
+        weights = ranks**-power
+        return float(weights[-1] / weights.sum()) * RATE_RPS * STRATA - _ZIPF_LEAST_RPS
+
+    return float(brentq(least, 0.5, 3.0))
+
+
+def rates(scenario: Scenario) -> Array:
+    """Requests per second and arm, float64[S]. The same sum with and without Zipf; ranks are spread over the strata."""
+    if not scenario.is_zipf:
+        return np.full(STRATA, RATE_RPS)
+    weights = np.arange(1, STRATA + 1) ** -_zipf_power()
+    order = np.random.default_rng(120).permutation(STRATA)
+    return np.asarray(weights[order] / weights.sum() * RATE_RPS * STRATA)
+
+
+@cache
+def true_p99_factor(is_heavy: bool) -> float:
+    """P99 / median of stable's latency."""
+    z99 = float(norm.ppf(0.99))
+    if not is_heavy:
+        return float(np.exp(z99 * SIGMA))
+    start = float(np.exp(SIGMA * norm.ppf(1 - PARETO_SHARE)))
+
+    def above(x: float) -> float:
+        body = (1 - PARETO_SHARE) * float(norm.sf(np.log(x) / SIGMA))
+        return body + PARETO_SHARE * float(min(1.0, (x / start) ** -PARETO_POWER)) - 0.01
+
+    return float(brentq(above, 1.0, 100.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """Requests of one arm in T blocks: attempted[T, S], failed[T, S]; of those that were answered, the flat cell number
+    (block x S + stratum) and the natural logarithm of TTFT in seconds."""
+
+    attempted: Ints
+    failed: Ints
+    cell: Ints
+    log_ttft: Array
+
+    @property
+    def answered(self) -> Ints:
+        return self.attempted - self.failed
+
+    def above(self, log_threshold: Array) -> Ints:
+        """Requests above a threshold per stratum (log seconds, [S]): int64[T, S]."""
+        blocks, strata = self.attempted.shape
+        over = self.log_ttft > np.tile(log_threshold, blocks)[self.cell]
+        return np.asarray(np.bincount(self.cell[over], minlength=blocks * strata).reshape(blocks, strata))
+
+
+class Source:
+    """All requests of one run of one scenario; every part has a random stream of its own.
+
+    stable_factor: stable's requests per candidate request (1: equal shares); history_s: length of stable's past.
+    """
+
+    def __init__(
+        self, scenario: Scenario, seed: int, run: int, stable_factor: float = 1.0, history_s: float = HISTORY_S
+    ) -> None:
+        self.scenario, self.stable_factor, self.history_s = scenario, stable_factor, history_s
+        self._key = (seed, zlib.crc32(scenario.name.encode()), run)
+        self.log_median = np.log(medians())
+        self.rate = rates(scenario)
+        lead = round(WARMUP_S / BLOCK_S)
+        self.lead_blocks = lead
+        total = lead + round(HORIZON_S / BLOCK_S)
+        rng = self._rng(1)
+        self._bursts = [self._burst(rng, total) for _ in range(2)]
+        if scenario.burst == "shared":
+            self._bursts[1] = self._bursts[0]
+        self.lost = rng.random(total) < scenario.missing
+
+    def _rng(self, *stream: int) -> np.random.Generator:
+        return np.random.default_rng((*self._key, *stream))
+
+    def _burst(self, rng: np.random.Generator, blocks: int) -> Array:
+        """AR(1) of log latency per block, [T]: a share of its variance, forgotten within a minute; zeros without."""
+        if not self.scenario.burst:
+            return np.zeros(blocks)
+        keep = float(np.exp(-BLOCK_S / BURST_S))
+        noise = rng.standard_normal(blocks) * np.sqrt(1 - keep**2)
+        noise[0] = rng.standard_normal()
+        return np.asarray(np.sqrt(BURST_SHARE) * SIGMA * lfilter([1.0], [1.0, -keep], noise))
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of log latency around a burst."""
+        return SIGMA * float(np.sqrt(1 - BURST_SHARE)) if self.scenario.burst else SIGMA
+
+    def history(self, half: int) -> Requests:
+        """One half of stable's pods before the rollout."""
+        blocks = round(self.history_s / BLOCK_S)
+        rng = self._rng(2, half)
+        is_shared = self.scenario.burst == "shared"
+        burst = self._burst(self._rng(2, 9) if is_shared else rng, blocks)
+        location = self.log_median[None, :] + burst[:, None]
+        return self._draw(rng, location, np.full((blocks, 1), 1.0) * self.rate, FAILURES)
+
+    def stable(self, first: int, last: int) -> Requests:
+        """Blocks first..last-1 of the step; block `lead_blocks` is the first after the warm-up."""
+        rng = self._rng(3, 0, first)
+        location = self._common(first, last) + self._bursts[0][first:last, None]
+        return self._draw(rng, location, self._load(first, last) * self.rate * self.stable_factor, FAILURES)
+
+    def candidate(self, first: int, last: int) -> Requests:
+        """The candidate's requests of the same blocks."""
+        s, rng, touched = self.scenario, self._rng(3, 1, first), self.scenario.touched()
+        start_s = self._start_s(first, last)
+        location = self._common(first, last) + self._bursts[1][first:last, None]
+        changed = np.where(touched[None, :] & (start_s[:, None] >= s.onset_s), s.factor, s.rest)
+        cold = np.where(start_s < 120.0 - WARMUP_S, s.cold_factor, 1.0)
+        location = location + np.log(changed) + np.log(cold)[:, None]
+        rate = self._load(first, last) * self.rate
+        if s.silent:
+            rate[:, :: STRATA // s.silent] = 0.0
+        failures = np.where(touched, s.failures, FAILURES)
+        spread = np.where(touched, self.spread * s.tail_sigma / SIGMA, self.spread)
+        requests = self._draw(rng, location, rate, failures, spread)
+        return self._stalled(requests, start_s, rng) if s.stall_s else requests
+
+    # --- parts ---
+
+    def _start_s(self, first: int, last: int) -> Array:
+        return np.asarray((np.arange(first, last) - self.lead_blocks) * BLOCK_S)
+
+    def _common(self, first: int, last: int) -> Array:
+        """Log latency [T, S] of both arms without their own bursts."""
+        start_s = self._start_s(first, last)
+        common = np.log1p(self.scenario.drift * np.clip(start_s / HORIZON_S, 0.0, 1.0))
+        if self.scenario.is_diurnal:
+            common = common + np.log1p(0.2 * np.sin(2 * np.pi * start_s / HORIZON_S))
+        return np.asarray(self.log_median[None, :] + common[:, None])
+
+    def _load(self, first: int, last: int) -> Array:
+        start_s = self._start_s(first, last)
+        load = (
+            1.0 + 0.5 * np.sin(2 * np.pi * start_s / HORIZON_S) if self.scenario.is_diurnal else np.ones(len(start_s))
+        )
+        return np.asarray(load[:, None])
+
+    def _draw(
+        self,
+        rng: np.random.Generator,
+        location: Array,
+        rate: Array,
+        failures: Array | float,
+        spread: Array | None = None,
+    ) -> Requests:
+        """location [T, S]: log latency; rate [T, S] per second; failures [S]; spread [S] (None: the usual)."""
+        blocks, strata = location.shape
+        attempted = rng.poisson(np.broadcast_to(rate, location.shape) * BLOCK_S)
+        failed = rng.binomial(attempted, failures)
+        cell = np.repeat(np.arange(blocks * strata), (attempted - failed).ravel())
+        noise = rng.standard_normal(len(cell))
+        if self.scenario.is_heavy:
+            noise = self._with_tail(rng, noise)
+        wide = np.broadcast_to(self.spread if spread is None else spread, (strata,))
+        log_ttft = location.ravel()[cell] + noise * np.tile(wide, blocks)[cell]
+        return Requests(attempted, failed, cell, log_ttft)
+
+    @staticmethod
+    def _with_tail(rng: np.random.Generator, noise: Array) -> Array:
+        """Replace a share of the values by a Pareto tail that begins at the body's own quantile of that share."""
+        is_tail = rng.random(len(noise)) < PARETO_SHARE
+        start = SIGMA * float(norm.ppf(1 - PARETO_SHARE))
+        tail = start + rng.exponential(1.0 / PARETO_POWER, int(is_tail.sum()))
+        noise[is_tail] = tail / SIGMA
+        return noise
+
+    def _stalled(self, requests: Requests, start_s: Array, rng: np.random.Generator) -> Requests:
+        """Requests that arrive in the stall wait for its end as well."""
+        arrival_s = start_s[requests.cell // STRATA] + rng.random(len(requests.cell)) * BLOCK_S
+        wait_s = np.where(arrival_s >= STALL_AT_S, STALL_AT_S + self.scenario.stall_s - arrival_s, 0.0)
+        log_ttft = np.where(wait_s > 0, np.log(np.exp(requests.log_ttft) + np.maximum(wait_s, 0.0)), requests.log_ttft)
+        return Requests(requests.attempted, requests.failed, requests.cell, log_ttft)
