@@ -325,11 +325,9 @@ _LOG_PAIR = re.compile(
 def _log_fields(text: str) -> dict[str, Any]:
     from manifests.engines.values import guess
 
-    lines = [
-        line
-        for line in text.splitlines()
-        if re.search(r"non-default args|Initializing a V1 LLM engine|server_args=|LlmArgs|args:", line)
-    ]
+    marker = re.compile(r"non-default args|Initializing a V1 LLM engine|server_args=|LlmArgs|args:")
+    parts = [marker.split(line, maxsplit=1) for line in text.splitlines()]
+    lines = [part[1].lstrip(": ={(") for part in parts if len(part) == 2]
     out: dict[str, Any] = {}
     for line in lines[:50]:
         for key, value in _LOG_PAIR.findall(line[:20_000]):

@@ -17,7 +17,7 @@ import yaml
 
 MAX_BYTES = 4 * 1024 * 1024
 MAX_DEPTH = 80
-MAX_NODES = 200_000
+MAX_NODES = 150_000
 MAX_SCALAR = 1024 * 1024
 
 _INT = re.compile(r"^[-+]?(?:0|[1-9][0-9_]*|0o?[0-7_]+|0x[0-9a-fA-F_]+|0b[01_]+)$")
