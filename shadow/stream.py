@@ -5,6 +5,7 @@ that Envoy embeds too, so that a file is read exactly as the gate reads the wire
 """
 
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any
 
 from lupa import luajit21
@@ -80,6 +81,7 @@ class Meter:
         )
 
 
+@cache
 def _runtime() -> Any:
     """A LuaJIT with the stream reader loaded as `weighlock_stream`; strings are bytes."""
     lua = luajit21.LuaRuntime(encoding=None, unpack_returned_tuples=True)

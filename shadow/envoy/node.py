@@ -49,6 +49,7 @@ class NodeState:
     listeners: Mapping[str, message.Message]
     types: dict[str, _Type] = field(default_factory=lambda: {t: _Type() for t in TYPES})
     routes_sent: tuple[Any, ...] = ()
+    routes_in_force: tuple[Any, ...] = ()
     clusters_sent: dict[str, message.Message] = field(default_factory=dict)
     nonce: int = 0
 
@@ -65,6 +66,8 @@ class NodeState:
             state.refused = error
         elif nonce and version == state.sent:
             state.acked, state.acked_names, state.refused = version, state.sent_names, None
+            if type_url == RDS:
+                self.routes_in_force = self.routes_sent
 
     def next_pushes(self, snapshot: Snapshot) -> list[Push]:
         """What can be sent now to bring the gate towards `snapshot`."""
@@ -102,8 +105,9 @@ class NodeState:
         wanted: dict[str, message.Message] = dict(snapshot.clusters)
         in_force = self.types[RDS].acked == version_of(snapshot.routes.values())
         if not in_force:
+            kept = clusters_of(self.routes_in_force)
             for name, cluster in self.clusters_sent.items():
-                if name in clusters_of(self.routes_sent):
+                if name in kept:
                     wanted.setdefault(name, cluster)
         return wanted
 

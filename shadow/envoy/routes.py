@@ -7,9 +7,10 @@ configuration, so that a change of policy touches no listener.
 from envoy.config.common.mutation_rules.v3 import mutation_rules_pb2
 from envoy.config.core.v3 import base_pb2
 from envoy.config.route.v3 import route_components_pb2, route_pb2
+from envoy.extensions.retry.host.previous_hosts.v3 import previous_hosts_pb2
+from envoy.extensions.retry.priority.previous_priorities.v3 import previous_priorities_config_pb2
 from envoy.type.matcher.v3 import string_pb2
 from envoy.type.v3 import percent_pb2
-from google.protobuf import any_pb2
 
 from shadow.envoy import build
 from shadow.plan import GateConfig, Stage, TrafficPlan
@@ -17,10 +18,6 @@ from shadow.plan import GateConfig, Stage, TrafficPlan
 READY_PATH = "/weighlock/ready"
 COPY_TO = "x-weighlock-copy-to"
 CREDENTIALS = ("authorization", "proxy-authorization", "cookie", "x-api-key", "api-key", "x-goog-api-key")
-_RETRY_HOSTS = "type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate"
-_RETRY_PRIORITIES = (
-    "type.googleapis.com/envoy.extensions.retry.priority.previous_priorities.v3.PreviousPrioritiesConfig"
-)
 STABLE, CANDIDATE = "stable", "candidate"
 
 
@@ -91,11 +88,12 @@ def _retry() -> route_components_pb2.RetryPolicy:
     policy.retry_back_off.base_interval.CopyFrom(build.seconds(0.01))
     policy.retry_back_off.max_interval.CopyFrom(build.seconds(0.1))
     policy.retry_host_predicate.add(
-        name="envoy.retry_host_predicates.previous_hosts", typed_config=any_pb2.Any(type_url=_RETRY_HOSTS)
+        name="envoy.retry_host_predicates.previous_hosts",
+        typed_config=build.pack(previous_hosts_pb2.PreviousHostsPredicate()),
     )
     policy.retry_priority.name = "envoy.retry_priorities.previous_priorities"
-    # update_frequency (field 1) = 1: a retry leaves the priority that failed; the package has no class for it
-    policy.retry_priority.typed_config.CopyFrom(any_pb2.Any(type_url=_RETRY_PRIORITIES, value=b"\x08\x01"))
+    leave_at_once = previous_priorities_config_pb2.PreviousPrioritiesConfig(update_frequency=1)
+    policy.retry_priority.typed_config.CopyFrom(build.pack(leave_at_once))
     return policy
 
 

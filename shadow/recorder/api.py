@@ -1,5 +1,6 @@
 """HTTP side of the recorder: blocks by number, records, setups, counts (see docs/architecture.md). JSON."""
 
+import math
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -50,7 +51,7 @@ def make_app(recorder: Recorder, registry: CollectorRegistry) -> FastAPI:
     ) -> Response:
         log = log_of(namespace, name)
         if since is not None or until is not None:
-            until_s = float("inf") if until is None else until
+            until_s = math.inf if until is None else until
             return _blocks(recorder, log.blocks_between(since or 0.0, until_s, limit), log.last_seq, log.first_seq)
         start = -1 if after is None else after
         if wait:
@@ -77,7 +78,7 @@ def make_app(recorder: Recorder, registry: CollectorRegistry) -> FastAPI:
     @app.get(base + "/records")
     async def records(namespace: str, name: str, since: float = 0.0, until: float | None = None) -> Response:
         log = log_of(namespace, name)
-        lines: Iterator[bytes] = log.records_between(since, float("inf") if until is None else until)
+        lines: Iterator[bytes] = log.records_between(since, math.inf if until is None else until, recorder.clock.now())
         return StreamingResponse(lines, media_type="application/x-ndjson")
 
     @app.get(base + "/open")

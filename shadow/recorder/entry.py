@@ -169,6 +169,8 @@ def read_entry(entry: accesslog_pb2.HTTPAccessLogEntry) -> Entry | None:
     if fell_over:
         host, meter = None, {}
     ttft, gap = meter.get("ttft"), meter.get("gap")
+    if ttft is not None and final:
+        ttft = min(ttft, duration)  # the filter's clock starts a little before the log's
     record = RequestRecord(
         id=f"{identity}-copy" if is_copy else identity,
         pair=identity if is_copy else None,
@@ -189,8 +191,8 @@ def read_entry(entry: accesslog_pb2.HTTPAccessLogEntry) -> Entry | None:
         stream=meter.get("stream", arrival.get("stream")),
         status=entry.response.response_code.value or None,
         outcome=("server_error" if fell_over else _outcome(entry, meter)) if final else "open",
-        ttft_s=None if ttft is None else max(0.0, min(ttft, duration)),
-        e2e_s=duration,
+        ttft_s=ttft,
+        e2e_s=duration if final else None,  # how old an unfinished one is depends on when one asks
         max_gap_s=gap,
         max_gap_at_s=meter.get("gap_at"),
         gaps_n=_integer(meter.get("gaps")),

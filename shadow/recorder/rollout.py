@@ -46,7 +46,14 @@ class _Attempt:
     stage: str
     weight: int
     newest_s: float
+    start_s: float
     pending: AttemptSetup | None = None
+
+    @property
+    def next_close_s(self) -> float:
+        """When the oldest open block is due."""
+        rules = self.setup.builder
+        return self.start_s + (self.builder.next_seq + 1) * rules.block_s + rules.linger_s
 
 
 @dataclass(slots=True)
@@ -135,7 +142,7 @@ class RolloutLog:
         aligned = start_s // setup.builder.block_s * setup.builder.block_s
         builder = BlockBuilder(setup.builder, setup.thresholds, aligned, step=step)
         builder.set_pairs(setup.pairs)
-        self._attempts[number] = _Attempt(builder, setup, step, "", 0, start_s)
+        self._attempts[number] = _Attempt(builder, setup, step, "", 0, start_s, aligned)
         return self._attempts[number]
 
     # --- time ---
@@ -145,7 +152,8 @@ class RolloutLog:
         self._drop_lost(now_s)
         written = 0
         for number, attempt in list(self._attempts.items()):
-            written += self._close(number, attempt, attempt.builder.tick(now_s))
+            while attempt.next_close_s <= now_s:  # one at a time: a step begins at the border of a block
+                written += self._close(number, attempt, attempt.builder.tick(attempt.next_close_s))
             quiet_s = now_s - attempt.newest_s
             if (
                 number != self._current
@@ -189,7 +197,9 @@ class RolloutLog:
             self.stats.lost += 1
             attempt = self._attempts.get(item.record.attempt or 0)
             if attempt is not None:
-                attempt.builder.finish(replace(item.record, outcome=Outcome.CANCELLED.value))
+                age_s = max(0.0, item.seen_s - item.record.t_start_s)
+                lost = replace(item.record, outcome=Outcome.CANCELLED.value, e2e_s=age_s)
+                attempt.builder.finish(lost)
 
     def mark_missing(self) -> None:
         """Metering was interrupted: the blocks at hand are no evidence."""
@@ -265,12 +275,13 @@ class RolloutLog:
         """Unfinished requests that are known."""
         return len(self._open)
 
-    def records_between(self, since_s: float, until_s: float) -> Iterator[bytes]:
-        """JSON lines of records, unfinished ones last."""
+    def records_between(self, since_s: float, until_s: float, now_s: float) -> Iterator[bytes]:
+        """JSON lines of records, unfinished ones (with their age now) last."""
         yield from self._records.between(since_s, until_s)
         for item in list(self._open.values()):
             if since_s <= item.record.t_start_s < until_s:
-                yield item.record.to_json_line()
+                age_s = max(0.0, now_s - item.record.t_start_s)
+                yield replace(item.record, e2e_s=age_s).to_json_line()
 
     def open_view(self, now_s: float) -> dict[str, Any]:
         """Unfinished requests (known from one second of age on) by variant, revision and kind."""

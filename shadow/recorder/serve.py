@@ -87,6 +87,7 @@ class RecorderServer:
         """Stop listening and put everything on disk."""
         if self._grpc is not None:
             await self._grpc.stop(0.2)
+            self._grpc = None  # it must go while its event loop runs
         if self._http is not None:
             self._http.should_exit = True
         if self._tasks:

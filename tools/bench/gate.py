@@ -27,8 +27,9 @@ from shadow.recorder.serve import Options, RecorderServer
 
 METER_TARGET = 0.80
 COPY_TARGET = 1.5
-_TICKS = os.sysconf("SC_CLK_TCK")
+_TICKS: int = os.sysconf("SC_CLK_TCK")
 _ROLLOUT = "bench/gate"
+_EXTENSIONS = "type.googleapis.com/envoy.extensions.filters"
 
 
 def _frames(events: int) -> list[bytes]:
@@ -98,7 +99,7 @@ def _cpu_seconds(pid: int) -> float:
 def _plain_config(port: int, engine: int) -> dict[str, Any]:
     """Envoy as a bare reverse proxy: no filter, no access log."""
     manager = {
-        "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+        "@type": f"{_EXTENSIONS}.network.http_connection_manager.v3.HttpConnectionManager",
         "stat_prefix": "plain",
         "route_config": {
             "virtual_hosts": [
@@ -112,7 +113,7 @@ def _plain_config(port: int, engine: int) -> dict[str, Any]:
         "http_filters": [
             {
                 "name": "envoy.filters.http.router",
-                "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"},
+                "typed_config": {"@type": f"{_EXTENSIONS}.http.router.v3.Router"},
             }
         ],
     }
@@ -191,7 +192,7 @@ class Bench:
         before = _cpu_seconds(pid)
         await asyncio.gather(*(_client("127.0.0.1", port, each) for _ in range(self.args.clients)))
         await asyncio.sleep(0.3)  # copies end a little later
-        return (_cpu_seconds(pid) - before) / (each * self.args.clients)
+        return (_cpu_seconds(pid) - before) / (each * int(self.args.clients))
 
 
 async def _measure(args: argparse.Namespace) -> dict[str, float]:

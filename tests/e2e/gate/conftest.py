@@ -1,0 +1,56 @@
+"""A gate for each test: real Envoy and xDS server, a real recorder, small engines."""
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from shadow.envoy.xds import XdsServer
+from shadow.recorder.serve import Options, RecorderServer
+from tests.e2e.gate.engine import FakeEngine
+from tests.e2e.gate.harness import ROLLOUT, Gate
+
+
+@dataclass
+class World:
+    """Everything around one gate."""
+
+    xds: XdsServer
+    recorder: RecorderServer
+    gate: Gate
+    stable: FakeEngine
+    candidate: FakeEngine
+    client: httpx.AsyncClient
+    api: httpx.AsyncClient
+    data: Path
+
+    async def records(self) -> list[dict]:
+        """Request records of finished and unfinished requests."""
+        text = (await self.api.get("/records")).text
+        return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    xds = XdsServer("127.0.0.1:0")
+    await xds.start()
+    recorder = RecorderServer(Options("127.0.0.1:0", "127.0.0.1:0", tmp_path / "recorder"))
+    await recorder.start()
+    stable, candidate = await FakeEngine("stable").start(), await FakeEngine("candidate").start()
+    gate = Gate(xds, recorder.als_port)
+    gate.start()
+    limits = httpx.Limits(max_connections=200)
+    base = f"http://127.0.0.1:{recorder.port}/v1/rollouts/{ROLLOUT}"
+    async with (
+        httpx.AsyncClient(base_url=gate.url, timeout=30, limits=limits) as client,
+        httpx.AsyncClient(base_url=base, timeout=30) as api,
+    ):
+        yield World(xds, recorder, gate, stable, candidate, client, api, tmp_path)
+    gate.kill()
+    await stable.stop()
+    await candidate.stop()
+    await recorder.stop()
+    await xds.stop()
