@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from policies import statefile
 from policies.blocks import Block, Thresholds
@@ -39,6 +40,7 @@ LEVEL_WEIGHTS = (
     0.1,
 )  # strata, tenants, buckets, the whole; the rest is kept for strata that appear later
 RESERVE = 0.1
+Bools = NDArray[np.bool_]
 WARN = 5.0
 ENVIRONMENT = 20.0
 CALIBRATION_S = 600.0
@@ -78,7 +80,7 @@ class Judge:
         size = (self.cap, self.contract.plan_blocks, max(setup.phi_floor, self.contract.phi_floor))
         self.guards = [Guard(kind, self.strata, *size) for kind in kinds]
         self.thresholds_version = 0
-        self.keys = self._make_keys()
+        self._refresh()
         self.fired: Fired | None = None
         self.passed_at_s: float | None = None
         self.last_seq = -1
@@ -244,6 +246,17 @@ class Judge:
         s.seal()
         self.renumber(before)
 
+    def _refresh(self) -> None:
+        """What follows from the strata and their setups."""
+        names = self.strata.names
+        self._weights: Array | None = None
+        self._has_bucket = np.array([bool(bucket) for _, bucket in names], dtype=bool)
+        self._had_traffic = np.array([s.n_history > 0 for s in self.setups], dtype=bool)
+        required = self.contract.required
+        self._optional = np.array([i >= self.known and t not in required for i, (t, _) in enumerate(names)], dtype=bool)
+        self.keys = self._make_keys()
+        self._waiting = self._find_waiting()
+
     def renumber(self, before: tuple[int, int, int]) -> None:
         """Make room after strata were added (also while restoring); `before` = strata, tenants, buckets until now."""
         self.groups = np.concatenate([self.groups, np.arange(before[0], self.strata.size, dtype=np.int64)])
@@ -253,7 +266,7 @@ class Judge:
             guard.grow(before, self.strata.size)
         for variant, seen in self.step_requests.items():
             self.step_requests[variant] = np.concatenate([seen, np.zeros(self.strata.size - len(seen))])
-        self.keys = self._make_keys()
+        self._refresh()
 
     def _newcomer(self, check: Check) -> CheckSetup:
         """Limits hold for a stratum at once; a margin has to wait for stable's threshold in the stratum."""
@@ -288,26 +301,32 @@ class Judge:
         for where, count in block.routed.items():
             self.routed[where] = self.routed.get(where, 0) + count
 
+    def _find_waiting(self) -> list[tuple[int, int]]:
+        """(check, stratum) of margins that wait for stable's threshold."""
+        if not self.setup.baseline:
+            return []
+        margins = [n for n, check in enumerate(self.checks) if check.kind is CheckKind.QUANTILE_REL]
+        keys = self.keys.arms[STABLE]
+        return [(number, int(place)) for number in margins for place in np.flatnonzero(keys[number] < 0)]
+
     def _calibrate(self) -> None:
         """Set thresholds of margin gates that the history could not set, from stable's requests so far."""
-        if not self.setup.baseline or self.first_s is None:
+        if not self._waiting or self.first_s is None:
             return
-        is_late = self.now_s - self.first_s >= CALIBRATION_S
+        fewest = FEWEST if self.now_s - self.first_s >= CALIBRATION_S else ENOUGH
         changed = False
-        for number, check in enumerate(self.checks):
-            if check.kind is not CheckKind.QUANTILE_REL:
-                continue
-            for place, setup in enumerate(self.setups):
-                if setup.checks[number].stable_us >= 0:
-                    continue
-                bins = self.sketches.get((STABLE, place, check.metric), {})
-                found = quantile_setup(check, bins, FEWEST if is_late else ENOUGH)
-                if found.stable_us >= 0:
-                    checks = (*setup.checks[:number], found, *setup.checks[number + 1 :])
-                    setup = self.setups[place] = replace(setup, checks=checks)
-                    changed = True
+        for number, place in self._waiting:
+            check = self.checks[number]
+            bins = self.sketches.get((STABLE, place, check.metric))
+            found = quantile_setup(check, bins, fewest) if bins else None
+            if found is not None and found.stable_us >= 0:
+                checks = self.setups[place].checks
+                checks = (*checks[:number], found, *checks[number + 1 :])
+                self.setups[place] = replace(self.setups[place], checks=checks)
+                changed = True
         if changed:
             self.keys = self._make_keys()
+            self._waiting = self._find_waiting()
             self.thresholds_version += 1
             for number, track in enumerate(self.tracks):
                 track.null = self._nulls(number)
@@ -322,11 +341,12 @@ class Judge:
         return self.setup.baseline and not (self.weight >= 100 and STABLE not in self.last_data_s)
 
     def weights(self, check: Check) -> Array:
-        """Weight of every cell of a check in the rollback sum.
+        """Weight of every cell of a check in the rollback sum; all enforced checks together use at most 1."""
+        if self._weights is None or len(self._weights) != self.strata.cells:
+            self._weights = self._cell_weights() / sum(1 for c in self.checks if c.enforce)
+        return self._weights
 
-        All cells of all enforced checks sum to at most 0.9 + reserve used.
-        """
-        enforced = sum(1 for c in self.checks if c.enforce)
+    def _cell_weights(self) -> Array:
         s = self.strata
         counted = np.array([bool(bucket) for _, bucket in s.names], dtype=float)
         counted[self.known :] = 0.0
@@ -337,7 +357,7 @@ class Judge:
             np.full(len(names), share / len(names)) if names else np.zeros(0)
             for share, names in zip(LEVEL_WEIGHTS[1:3], (s.tenants, s.buckets), strict=True)
         ]
-        return np.asarray(np.concatenate([own, *levels, [LEVEL_WEIGHTS[3]]]) / enforced)
+        return np.asarray(np.concatenate([own, *levels, [LEVEL_WEIGHTS[3]]]))
 
     def rollback_evidence(self) -> float:
         """The weighted e-value against "no enforced check is breached anywhere"."""
@@ -372,18 +392,23 @@ class Judge:
 
     def required(self, place: int) -> bool:
         """Whether a stratum must pass: it has a bucket, and it had traffic in the history or has some in this step."""
-        tenant, bucket = self.strata.names[place]
-        if not bucket or not self.is_seen(place):
-            return False
-        if place >= self.known and self.known and tenant not in self.contract.required:
-            return self.weight >= 50 or self.step_kind == "bake"
-        return True
+        return bool(self._required()[place])
+
+    def _required(self) -> Bools:
+        """`required` of every stratum; newcomers of unnamed tenants block the last steps only."""
+        needed = self._has_bucket & (
+            self._had_traffic | (self.step_requests[STABLE] + self.step_requests[CANDIDATE] > 0)
+        )
+        if self.known and self.weight < 50 and self.step_kind != "bake":
+            needed = needed & ~self._optional
+        return np.asarray(needed, dtype=bool)
 
     def is_seen(self, place: int) -> bool:
         """Whether a stratum had traffic in the history or has some in this step."""
         return self.setups[place].n_history > 0 or self.step_requests_of(place) > 0
 
     def step_requests_of(self, place: int) -> int:
+        """Requests of both arms that ended in this step."""
         return int(sum(seen[place] for seen in self.step_requests.values()))
 
     def passes(self, now_s: float) -> bool:
@@ -393,7 +418,7 @@ class Judge:
         return not self.holds(now_s)
 
     def _all_latched(self) -> bool:
-        required = np.array([self.required(place) for place in range(self.strata.size)], dtype=bool)
+        required = self._required()
         if not required.any():
             return False
         return all(

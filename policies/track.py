@@ -53,7 +53,7 @@ class Track:
         size, cells = strata.size, strata.cells
         self.fail = RestartBank(cells, len(fail_factors), plan_blocks)
         self.versus_stable = None if relative else RestartBank(cells, len(fail_factors), plan_blocks)
-        self.stable_fail = None if relative else RestartBank(cells, len(fail_factors), plan_blocks)
+        self.stable_fail = None if relative or not has_pass else RestartBank(cells, len(fail_factors), plan_blocks)
         self.log_pass: Array = np.zeros((size, len(pass_factors)))
         self.latched = np.zeros(size, dtype=bool)
         self.pending = Counts.zeros(size)
@@ -84,7 +84,7 @@ class Track:
         phi = self._phi(rate_c, rate_b, self.relative, self.kappa)
         self.phi = phi[: self.strata.size]
         self.fail.step(self.strata.spread(fail_llr) / phi[:, None], self.cap)
-        if self.versus_stable is not None and self.stable_fail is not None:
+        if self.versus_stable is not None:
             self._step_environment(counts, fail_llr, rate_c, rate_b)
         if self.has_pass and takes_pass:
             self.log_pass = self.log_pass + self._grouped(pass_llr / self.phi[:, None], groups)
@@ -100,13 +100,18 @@ class Track:
 
     def _ratios(self, c: Counts, known: Any) -> tuple[Array, Array]:
         null = np.where(known, self.null, 0.5)
+        good = np.zeros_like(self.log_pass)
         if self.relative:
             fail = seq.ratio_llr(c.k_c, c.k_b, c.n_c, c.n_b, null, self.fail_factors)
-            good = seq.ratio_llr(c.k_c, c.k_b, c.n_c, c.n_b, null, self.pass_factors)
+            if self.has_pass:
+                good = seq.ratio_llr(c.k_c, c.k_b, c.n_c, c.n_b, null, self.pass_factors)
         else:
             fail = seq.bernoulli_llr(c.k_c, c.n_c, null, self._alternatives(null))
-            good = seq.bernoulli_llr(c.k_c, c.n_c, null, null[:, None] * self.pass_factors)
+            if self.has_pass:
+                good = seq.bernoulli_llr(c.k_c, c.n_c, null, null[:, None] * self.pass_factors)
         mask = known[:, None]
+        if known.all():
+            return fail, good
         return np.where(mask, fail, 0.0), np.where(mask, good, 0.0)
 
     def _alternatives(self, null: Array) -> Array:
@@ -115,7 +120,7 @@ class Track:
 
     def _step_environment(self, counts: Counts, fail_llr: Array, rate_c: Array, rate_b: Array) -> None:
         """Compare with stable at the same bound; where stable has no traffic at all, the bound alone speaks."""
-        assert self.versus_stable is not None and self.stable_fail is not None
+        assert self.versus_stable is not None
         null = np.where(np.isfinite(self.null), self.null, 0.5)
         released = self._release(counts)
         ratio = seq.ratio_llr(released.k_c, released.k_b, released.n_c, released.n_b, 1.0, self.fail_factors)
@@ -125,6 +130,8 @@ class Track:
         phi = self._phi(rate_c, rate_b, True, self.kappa_ratio)
         llr = self.strata.spread(np.where(alone[:, None], fail_llr, ratio)) / phi[:, None]
         self.versus_stable.step(llr, self.cap)
+        if self.stable_fail is None:
+            return
         stable = seq.bernoulli_llr(counts.k_b, counts.n_b, null, self._alternatives(null))
         phi = self._phi(rate_b, rate_b, False, self.kappa)
         self.stable_fail.step(self.strata.spread(stable) / phi[:, None], self.cap)
