@@ -188,7 +188,7 @@ class Bench:
 
     async def cost(self, port: int, pid: int) -> float:
         """Envoy CPU seconds per stream."""
-        each = max(1, self.args.streams // self.args.clients)
+        each: int = max(1, self.args.streams // self.args.clients)
         before = _cpu_seconds(pid)
         await asyncio.gather(*(_client("127.0.0.1", port, each) for _ in range(self.args.clients)))
         await asyncio.sleep(0.3)  # copies end a little later
