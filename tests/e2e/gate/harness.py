@@ -13,7 +13,7 @@ from pathlib import Path
 
 import httpx
 
-from shadow.envoy.bootstrap import Upstream, bootstrap_yaml
+from shadow.envoy.bootstrap import TlsFiles, Upstream, bootstrap_yaml
 from shadow.envoy.process import envoy_command
 from shadow.envoy.xds import XdsServer
 from shadow.plan import Endpoint, GateConfig, Stage, TrafficPlan
@@ -67,13 +67,13 @@ class Gate:
         self.node = f"gate-{self.pod_ip}"
         self.recorder_port = recorder_port
         self.process: subprocess.Popen | None = None
+        self.tls: TlsFiles | None = None
         self.url = f"http://{self.pod_ip}:{self.port}"
 
     def start(self) -> None:
         config = self.dir / "bootstrap.yaml"
-        config.write_text(
-            bootstrap_yaml(Upstream("127.0.0.1", self.xds.port), Upstream("127.0.0.1", self.recorder_port))
-        )
+        xds, recorder = (Upstream("127.0.0.1", p, self.tls) for p in (self.xds.port, self.recorder_port))
+        config.write_text(bootstrap_yaml(xds, recorder))
         command = envoy_command(
             config, node=self.node, rollout=ROLLOUT, pod_ip=self.pod_ip, admin_socket=self.dir / "admin.sock"
         )

@@ -3,9 +3,12 @@
 import asyncio
 import json
 import math
+import os
 import subprocess
+import sys
 import time
 from collections import Counter
+from pathlib import Path
 
 import httpx
 import pytest
@@ -19,6 +22,7 @@ from tests.e2e.gate.conftest import World
 from tests.e2e.gate.harness import CANDIDATE, ROLLOUT, STABLE, chat, make_plan, until
 
 pytestmark = pytest.mark.e2e
+CHECKOUT = Path(__file__).resolve().parents[3]
 DEBUG = {"x-weighlock-debug": "1"}
 
 
@@ -319,3 +323,25 @@ async def test_recorder_restart_loses_no_closed_block(world: World) -> None:
         return world.recorder.logs.entries > entries
 
     await until(metered, "the gate's log found the recorder again", 20)
+
+
+async def test_deleted_gate_lets_its_streams_end(world: World) -> None:
+    """The container's entry point: SIGTERM in the middle of a stream costs nobody the answer."""
+    world.gate.kill()
+    await until(lambda: not world.xds.connected(ROLLOUT), "the first Envoy is gone")
+    world.stable.tokens, world.stable.gap_s = 10, 0.2
+    command = [sys.executable, "-m", "shadow.envoy.gate", "--rollout", ROLLOUT, "--grace", "20"]
+    command += ["--config", str(world.gate.dir / "bootstrap.yaml")]
+    env = {**os.environ, "POD_NAME": world.gate.node, "POD_IP": world.gate.pod_ip, "PYTHONPATH": str(CHECKOUT)}
+    process = subprocess.Popen(command, env=env)
+    try:
+        await world.gate.publish(make_plan(0, [world.stable], stage=Stage.IDLE))
+        assert (await world.client.get("/weighlock/ready")).status_code == 200
+        stream = asyncio.create_task(ask(world))
+        await until(lambda: len(world.stable.arrivals) == 1, "the stream began")
+        process.terminate()
+        assert is_whole(await stream)
+        assert await asyncio.to_thread(process.wait, 15) == 0
+    finally:
+        process.kill()
+        process.wait()
