@@ -119,7 +119,7 @@ class Observer:
             variants=self._variants(namespace, name, stored, spec, status),
             data_plane=plane,
             judge=self._judge(f"{namespace}/{name}", status),
-            actions=self._actions(namespace, name),
+            actions=self._actions(namespace, name, meta["creationTimestamp"]),
             policy=policy,
             policy_error=policy_error,
             attempt_policy=attempt_policy,
@@ -292,10 +292,11 @@ class Observer:
             key, attempt, status.candidate, status.step.index, since_s if since_s is not None else self._clock.now()
         )
 
-    def _actions(self, namespace: str, name: str) -> tuple[PersonAction, ...]:
+    def _actions(self, namespace: str, name: str, born: str) -> tuple[PersonAction, ...]:
+        """Acts on this rollout; those on a deleted namesake (older than the object) are no business of this one."""
         found = []
         for obj in self._cluster.cached("rolloutactions", namespace):
-            if obj["spec"].get("rollout") == name:
+            if obj["spec"].get("rollout") == name and obj["metadata"]["creationTimestamp"] >= born:
                 found.append(_person_action(obj))
         return tuple(found)
 

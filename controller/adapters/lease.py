@@ -125,7 +125,8 @@ class LeaseHolder:
     def _release(self) -> None:
         try:
             lease = self._lock.api_instance.read_namespaced_lease(NAME, self._lock.namespace)
-            lease.spec.holder_identity = None
+            if lease.spec is not None:
+                lease.spec.holder_identity = None
             self._lock.api_instance.replace_namespaced_lease(NAME, self._lock.namespace, lease)
         except (ApiException, urllib3.exceptions.HTTPError, OSError) as error:
             log.warning("lease not released", error=type(error).__name__)

@@ -32,6 +32,7 @@ UNREACHABLE_SECONDS = 15.0
 VERDICT_AGE_SECONDS = 2.0
 STORE_VERDICT_SECONDS = 60.0
 HISTORY_ATTEMPT = 0
+_BEGAN = "attempt_began_s"
 
 
 class RecorderClient:
@@ -79,6 +80,13 @@ class RecorderClient:
             return answer.json()
         except (httpx.HTTPError, ValueError) as error:
             raise Retryable(f"the recorder does not answer {method} {what}: {error}", 2.0) from error
+
+
+def kept_setup(body: Mapping[str, Any] | None, began_s: float) -> JudgeSetup | None:
+    """The setup in a recorder's answer, unless it belongs to an attempt of the same number of a deleted namesake."""
+    if not body or not body.get("setup") or abs(float(body.get(_BEGAN, 0.0)) - began_s) > 1.0:
+        return None
+    return JudgeSetup.from_dict(body["setup"])
 
 
 def _block(raw: Mapping[str, Any], about: Mapping[str, Any]) -> Block:
@@ -140,6 +148,13 @@ class Feed:
                 evidence=evidence_hash(rev10, attempt, step, verdict) if verdict else "",
             )
 
+    def began_s(self, attempt: int) -> float:
+        """When the attempt that is followed began; Retryable for another one."""
+        with self._lock:
+            if attempt != self._attempt:
+                raise Retryable(f"attempt {attempt} of {self.rollout} is not followed yet", 0.2)
+            return self._since_s
+
     def take_setup(self, attempt: int, setup: JudgeSetup) -> None:
         """A setup was made durable just now; nothing of the attempt has been counted yet."""
         with self._lock:
@@ -187,7 +202,8 @@ class Feed:
         if is_loaded and (attempt == HISTORY_ATTEMPT or judge is not None):
             return
         body = self._client.setup(self.rollout, attempt) if attempt != HISTORY_ATTEMPT else None
-        built = AttemptJudge(JudgeSetup.from_dict(body["setup"])) if body and body.get("setup") else None
+        setup = kept_setup(body, since_s)
+        built = AttemptJudge(setup) if setup is not None else None
         seq = self._start(since_s) if not is_loaded or built is not None else None
         if built is not None and seq is not None:
             for block in self._pages(seq):
@@ -275,16 +291,16 @@ class Judgements:
 
     def put_setup(self, rollout: str, attempt: int, policy: Mapping[str, Any]) -> None:
         """See the protocol."""
-        kept = self.client.setup(rollout, attempt)
-        if kept and kept.get("setup"):
-            setup = JudgeSetup.from_dict(kept["setup"])
-        else:
+        feed = self._feed(rollout)
+        began_s = feed.began_s(attempt)
+        setup = kept_setup(self.client.setup(rollout, attempt), began_s)
+        if setup is None:
             contract = contract_from_mapping(policy)
             setup = prepare(contract, self._history(rollout, contract.history_s))
-            body = {"attempt": attempt, "setup": setup.to_dict(), "contract": dict(policy)}
+            body = {"attempt": attempt, "setup": setup.to_dict(), "contract": dict(policy), _BEGAN: began_s}
             self.client.put_setup(rollout, body | self._calibrations.body(rollout))
         self._store.put_setup(rollout, attempt, setup.to_dict(), self._clock.now())
-        self._feed(rollout).take_setup(attempt, setup)
+        feed.take_setup(attempt, setup)
 
     def _history(self, rollout: str, length_s: float) -> list[Block]:
         """Blocks of stable alone within the policy's history."""

@@ -394,7 +394,7 @@ def pending(s: Snapshot, acts: Acts) -> Outcome:
     if status.baseline:
         return move(s, Phase.DIFFED, Reason.FIRST_INSTALL, "First install: there is nothing to compare with.")
     changes = s.diff.sentences if s.diff else ()
-    text = f"{len(changes)} effective change(s): " + "; ".join(changes[:5]) if changes else "The manifests differ."
+    text = f"{len(changes)} effective change(s): " + " ".join(changes[:5]) if changes else "The manifests differ."
     return move(s, Phase.DIFFED, Reason.NEW_REVISION, text)
 
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+
 from controller.core import actions as a
 from controller.core.machine import decide
 from controller.core.snapshot import PersonAction

@@ -1,6 +1,7 @@
 """Scenarios of the state machine: state in, event, actions out, state out."""
 
 import pytest
+
 from controller.core import actions as a
 from controller.core.machine import PHASES, TRANSITIONS
 from crds.v1alpha1.conditions import Phase
