@@ -273,6 +273,10 @@ class Feed:
             self._store.put_verdict(self.rollout, attempt, judge.last_seq, verdict, mark)
 
 
+OPEN_BLOCKS_SECONDS = 30.0
+"""The youngest blocks are not closed yet when a history is read, so it reaches back this much farther."""
+
+
 class Judgements:
     """Feeds of all rollouts; implements `controller.ports.Judgement`."""
 
@@ -305,7 +309,8 @@ class Judgements:
     def _history(self, rollout: str, length_s: float) -> list[Block]:
         """Blocks of stable alone within the policy's history."""
         found: list[Block] = []
-        blocks, _ = self.client.blocks(rollout, since=self._clock.now() - length_s, limit=1)
+        since_s = self._clock.now() - length_s - OPEN_BLOCKS_SECONDS
+        blocks, _ = self.client.blocks(rollout, since=since_s, limit=1)
         seq = blocks[0].seq - 1 if blocks else None
         while seq is not None:
             page, _ = self.client.blocks(rollout, after=seq, limit=PAGE)
