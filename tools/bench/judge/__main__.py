@@ -35,6 +35,7 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--no-run", action="store_true", help="only make table and plot of what is stored")
     parser.add_argument("--digest", help="with --no-run: results of this code digest instead of the present one")
+    parser.add_argument("--docs", type=Path, help="also write the pages into this folder (docs/)")
     return parser.parse_args(argv)
 
 
@@ -118,6 +119,8 @@ def main(argv: list[str]) -> int:
     head = table.Head(command, args.seed, digest)
     results = {s.name: load_runs(paths[s.name])[:wanted] for s, wanted in plan}
     table.write(args.out, head, [s for s, _ in plan], results)
+    if args.docs is not None:
+        table.publish(args.out, args.docs)
     print(f"wrote {args.out / 'judge-bench.md'}, .json and .svg", file=sys.stderr)
     return 0
 

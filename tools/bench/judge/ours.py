@@ -153,7 +153,7 @@ def _stable_above(stable: Requests, values: list[CheckSetup]) -> Array:
 class Counted:
     """Counts of some blocks at the judge's thresholds; per check, float64[T, S] of (n_c, k_c, n_b, k_b)."""
 
-    checks: tuple[tuple[Array, Array, Array, Array], ...]
+    checks: tuple[tuple[Array, ...], ...]
     candidate: Array  # requests that ended, [T, S]
     stable: Array
 

@@ -234,6 +234,18 @@ def _document(
     }
 
 
+def publish(folder: Path, docs: Path) -> None:
+    """Copy table, figures and plot into `docs`; the tables of `boundary` and `promote` follow where they exist."""
+    text = (folder / "judge-bench.md").read_text()
+    for name in ("boundary.md", "promote.md"):
+        if (folder / name).exists():
+            text += "\n#" + (folder / name).read_text()
+    picture = "![wrong decisions and times to detection](judge-bench.svg)\n"
+    (docs / "judge-bench.md").write_text(text.replace("\n## Goals", f"\n{picture}\n## Goals", 1))
+    for name in ("judge-bench.json", "judge-bench.svg"):
+        (docs / name).write_bytes((folder / name).read_bytes())
+
+
 HEADER = """# judge-bench
 
 Our judge beside the rules of Argo Rollouts, Flagger and Kayenta and tests of fixed size, on the same requests.

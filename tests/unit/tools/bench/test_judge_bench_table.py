@@ -84,6 +84,13 @@ def test_written_files_hold_the_figures_and_say_what_is_missing(tmp_path: Path) 
     assert [row["scenario"] for row in data["rows"]] == ["null", "all_x2"]
     assert data["rows"][1]["judges"][OURS]["detect"]["seconds"] == 30.0
     assert "<svg" in (tmp_path / "judge-bench.svg").read_text()
+    (tmp_path / "boundary.md").write_text("# Error rates\n")
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    table.publish(tmp_path, docs)
+    page = (docs / "judge-bench.md").read_text()
+    assert page.count("judge-bench.svg") == 1 and "\n## Error rates\n" in page
+    assert (docs / "judge-bench.json").read_bytes() == (tmp_path / "judge-bench.json").read_bytes()
 
 
 def test_runs_are_stored_and_an_unfinished_line_is_run_again(tmp_path: Path) -> None:
