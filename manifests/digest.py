@@ -118,12 +118,10 @@ def _mapping(value: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Any] 
         if _is_default(here, result):
             continue
         out[str(key)] = result
-    if "limits" in out and path and path[-1] == "resources":
-        requests = dict(out.get("requests", {}))
-        for name, amount in out["limits"].items():
-            if requests.get(name) == amount:
-                requests.pop(name)
-        out = {**{k: v for k, v in out.items() if k != "requests"}, **({"requests": requests} if requests else {})}
+    limits, requests = out.get("limits"), out.get("requests")
+    if path and path[-1] == "resources" and isinstance(limits, dict) and isinstance(requests, dict):
+        left = {name: amount for name, amount in requests.items() if limits.get(name) != amount}
+        out = {**{k: v for k, v in out.items() if k != "requests"}, **({"requests": left} if left else {})}
     return out
 
 
@@ -285,24 +283,32 @@ def _differences(stored: Any, live: Any, path: str) -> list[str]:
 def pod_facts(pod: Mapping[str, Any], container: Mapping[str, Any]) -> dict[str, Any]:
     """What of a pod template matters for a comparison besides the command line: probes, placement, volumes, shared
     memory."""
-    whole = normalise({"spec": dict(pod)})
-    spec = whole.get("spec", {}) if isinstance(whole, dict) else {}
-    own = normalise(dict(container)) or {}
+    whole = _as_mapping(normalise({"spec": dict(pod)}))
+    spec = _as_mapping(whole.get("spec"))
+    own = _as_mapping(normalise(dict(container)))
     out: dict[str, Any] = {key: spec[key] for key in _POD_KEYS if key in spec}
     out |= {f"container.{key}": own[key] for key in _CONTAINER_KEYS if key in own}
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         if probe in own:
             out[f"probe.{probe.removesuffix('Probe')}"] = own[probe]
     volumes = {
-        volume.get("name"): {k: v for k, v in volume.items() if k != "name"}
-        for volume in spec.get("volumes", [])
+        str(volume.get("name")): {k: v for k, v in volume.items() if k != "name"}
+        for volume in _as_list(spec.get("volumes"))
         if isinstance(volume, dict)
     }
-    for mount in own.get("volumeMounts", []):
-        source = dict(volumes.get(mount.get("name"), {})) if isinstance(mount, dict) else {}
+    for mount in _as_list(own.get("volumeMounts")):
+        source = dict(volumes.get(str(mount.get("name")), {})) if isinstance(mount, dict) else {}
         if source and "configMap" not in source:
             out[f"mount:{mount.get('mountPath')}"] = {
                 **source,
                 **{k: v for k, v in mount.items() if k not in ("name", "mountPath")},
             }
     return out
+
+
+def _as_mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

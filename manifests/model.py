@@ -64,8 +64,9 @@ class Setting:
     expression: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The shape of one entry of ``settings``."""
-        return {"value": self.value, "origin": self.origin, "written": self.written, "line": self.line}
+        """The shape of one entry of ``settings``; ``expression`` beside it where the value is unresolved."""
+        out = {"value": self.value, "origin": self.origin, "written": self.written, "line": self.line}
+        return out if self.expression is None else out | {"expression": self.expression}
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,6 @@ def _manifest(value: JsonObject, file: str, index: int) -> Manifest:
         for entry in value.get("unresolved") or []
         if isinstance(entry, dict)
     )
-    opaque = {entry.what for entry in unresolved}
     return Manifest(
         name=str(value.get("name") or "unnamed"),
         namespace=_text(value.get("namespace")),
@@ -59,10 +58,7 @@ def _manifest(value: JsonObject, file: str, index: int) -> Manifest:
         ),
         model=Model(_text(model.get("id")), _text(model.get("revision"))),
         argv=tuple(str(part) for part in value.get("argv") or []),
-        settings={
-            str(key): _setting(mapping(part), str(key) in opaque)
-            for key, part in mapping(value.get("settings")).items()
-        },
+        settings={str(key): _setting(mapping(part)) for key, part in mapping(value.get("settings")).items()},
         environment={str(k): _text(v) for k, v in mapping(value.get("environment")).items()},
         resources=_plain(mapping(value.get("resources"))),
         unresolved=unresolved,
@@ -74,16 +70,10 @@ def _manifest(value: JsonObject, file: str, index: int) -> Manifest:
     )
 
 
-def _setting(value: JsonObject, unresolved: bool) -> Setting:
-    held = _plain(value.get("value"))
-    written = str(value.get("written") or "")
-    return Setting(
-        held,
-        str(value.get("origin") or "args"),
-        written,
-        whole_number(value.get("line")),
-        str(held if held is not None else written) if unresolved else None,
-    )
+def _setting(value: JsonObject) -> Setting:
+    expression = _text(value.get("expression"))
+    origin, written = str(value.get("origin") or "args"), str(value.get("written") or "")
+    return Setting(_plain(value.get("value")), origin, written, whole_number(value.get("line")), expression)
 
 
 def _text(value: Any) -> str | None:
