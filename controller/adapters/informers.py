@@ -44,8 +44,8 @@ class Lister:
         self.is_synced = threading.Event()
         self.answered_s = 0.0
 
-    def __call__(self, watch: bool = False, resource_version: str = "", timeout_seconds: int = 0, **_: Any) -> Any:
-        """List or watch.
+    def call(self, watch: bool = False, resource_version: str = "", timeout_seconds: int = 0, **_: Any) -> Any:
+        """List or watch. The watch reads the next line, and without it forgets resource versions.
 
         :rtype: object
         """
@@ -124,7 +124,7 @@ class Kind:
         self._stop = threading.Event()
         self._listers = [Lister(rest, Ref(api_version, plural, ns), labels, self._stop) for ns in namespaces or ("",)]
         self._informers = [
-            SharedInformer(lister, resync_period=RESYNC_SECONDS, key_func=_key) for lister in self._listers
+            SharedInformer(lister.call, resync_period=RESYNC_SECONDS, key_func=_key) for lister in self._listers
         ]
         for informer in self._informers:
             for event in (ADDED, MODIFIED, DELETED):
