@@ -11,6 +11,9 @@ import yaml
 
 from tools.demo.world import NAMESPACE, ROLLOUT, DemoError, World
 
+FORM_TRIES = 3
+CHANGED_MEANWHILE = 409  # the evidence moved between reading and signing: read again
+
 
 def tries_to_approve_by_kubectl(world: World, rollout: dict[str, Any], user: str) -> tuple[bool, str]:
     """Finding: the API server refuses `user`'s approval."""
@@ -40,26 +43,24 @@ def _action(rollout: dict[str, Any], user: str) -> dict[str, Any]:
     }
 
 
-def approves_on_dashboard(world: World, rollout: dict[str, Any], reason: str) -> str:
-    """Log in as the approver, read the page, send its form; a sentence about what was signed.
+def approves_on_dashboard(world: World, reason: str) -> str:
+    """Log in as the approver, read what would be signed, send the form; a sentence about what was signed.
 
     Raises:
-        DemoError: the dashboard has no such form, or answered with an error.
+        DemoError: the dashboard has no such form, or refused it.
     """
+    path = f"/r/{NAMESPACE}/{ROLLOUT}/act/approve"
     with httpx.Client(base_url=world.dashboard_url, follow_redirects=True, timeout=20) as browser:
         origin = {"Origin": world.dashboard_url}
-        login = browser.get("/login").text
-        _expect(
-            browser.post(
-                "/login", data={**_hidden(login, "/login"), "token": world.cluster.token("approver")}, headers=origin
-            )
-        )
-        page = browser.get(f"/rollouts/{NAMESPACE}/{ROLLOUT}").text
-        path = f"/rollouts/{NAMESPACE}/{ROLLOUT}/actions"
-        fields = {**_hidden(page, path, "approve"), "action": "approve", "reason": reason}
-        _expect(browser.post(path, data=fields, headers=origin))
-    signed = f"revision {fields.get('revision')}, attempt {fields.get('attempt')}, step {fields.get('step')}"
-    return f"approver signs on the dashboard: {signed}, evidence {fields.get('evidence', '')[:12]}… — “{reason}”"
+        _expect(browser.post("/login", data={"token": world.cluster.token("approver")}, headers=origin))
+        for _ in range(FORM_TRIES):
+            fields = {**_hidden(browser.get(path).text, path), "reason": reason}
+            answer = browser.post(path, data=fields, headers=origin)
+            if answer.status_code != CHANGED_MEANWHILE:
+                break
+    _expect(answer)
+    signed = f"revision {fields['revision']}, attempt {fields['attempt']}, step {fields['step']}"
+    return f"approver signs on the dashboard: {signed}, evidence {fields['evidence'][:12]}… — “{reason}”"
 
 
 def _expect(answer: httpx.Response) -> None:
@@ -67,14 +68,13 @@ def _expect(answer: httpx.Response) -> None:
         raise DemoError(f"the dashboard answered {answer.status_code}: {answer.text[:300]}")
 
 
-def _hidden(page: str, path: str, action: str = "") -> dict[str, str]:
+def _hidden(page: str, path: str) -> dict[str, str]:
     for form in re.findall(r"<form\b.*?</form>", page, re.S):
-        head = form[: form.index(">")]
-        if f'action="{path}"' in head and (not action or f'value="{action}"' in form):
+        if f'action="{path}"' in form[: form.index(">")]:
             inputs = re.findall(r"<input\b[^>]*>", form)
             pairs = [(_attribute(tag, "name"), _attribute(tag, "value")) for tag in inputs if 'type="hidden"' in tag]
             return {name: value for name, value in pairs if name}
-    raise DemoError(f"no form {action or path} on the page")
+    raise DemoError(f"no form {path} on the page")
 
 
 def _attribute(tag: str, name: str) -> str:

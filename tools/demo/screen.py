@@ -79,15 +79,14 @@ class Screen:
 
 
 def felt_sentence(felt: dict[str, Any]) -> str:
-    """What users felt in the last seconds, in one sentence."""
+    """What users felt in the last seconds, in one sentence, from the load generator's own line."""
     if not felt:
         return ""
-    total = felt.get("total", felt)
-    parts = [f"users: {total.get('rps', 0):.0f} requests/s"]
-    if total.get("ttft_p99_s") is not None:
-        parts.append(f"TTFT P50 {1000 * total['ttft_p50_s']:.0f} ms, P99 {1000 * total['ttft_p99_s']:.0f} ms")
-    parts.append(f"{total.get('failed', 0)} failed")
-    return ", ".join(parts)
+    rate = sum(tenant["rate"] for tenant in felt["tenants"].values())
+    failed = sum(count for outcome, count in felt["outcomes"].items() if outcome != "ok")
+    ttft = felt["all"].get("ttft") or {}
+    latency = f"TTFT P50 {1000 * ttft['p50']:.0f} ms, P99 {1000 * ttft['p99']:.0f} ms, " if ttft else ""
+    return f"users: {rate:.0f} requests/s, {latency}{failed} failed since the start"
 
 
 def _counts(rows: list[dict[str, Any]]) -> str:

@@ -97,20 +97,27 @@ def write(stem: Path, certificate: x509.Certificate | None, key: PrivateKey) -> 
 
 
 def ensure_tokens(state: State) -> dict[str, str]:
-    """The token of every user by kubeconfig name; also writes the API server's token file."""
+    """The token of every user by kubeconfig name; also writes the API server's token file.
+
+    Many processes ask at once while a cluster runs, so files change only when a user is new, and as a whole.
+    """
     file = state.pki / "tokens.json"
     tokens: dict[str, str] = json.loads(file.read_text()) if file.exists() else {}
+    if tokens.keys() >= USERS.keys():
+        return tokens
     for name in USERS:
         tokens.setdefault(name, secrets.token_urlsafe(24))
-    file.touch(mode=0o600)
-    file.write_text(json.dumps(tokens))
-    rows = []
-    for name, (user, groups) in USERS.items():
-        rows.append(f'{tokens[name]},{user},{name},"{",".join(groups)}"')
-    table = state.pki / "tokens.csv"
-    table.touch(mode=0o600)
-    table.write_text("\n".join(rows) + "\n")
+    rows = [f'{tokens[name]},{user},{name},"{",".join(groups)}"' for name, (user, groups) in USERS.items()]
+    _replace(state.pki / "tokens.csv", "\n".join(rows) + "\n")
+    _replace(file, json.dumps(tokens))
     return tokens
+
+
+def _replace(file: Path, text: str) -> None:
+    fresh = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
+    fresh.touch(mode=0o600)
+    fresh.write_text(text)
+    fresh.replace(file)
 
 
 def write_kubeconfigs(state: State, server: str, tokens: dict[str, str]) -> None:
