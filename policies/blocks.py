@@ -10,7 +10,7 @@ over[t]`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import orjson
@@ -125,10 +125,18 @@ class PairCounts:
     only_candidate: int = 0
     only_stable: int = 0
     neither: int = 0
+    moments: tuple[
+        float, ...
+    ] = ()  # of pairs with both values: count, sums of x, y, xx, yy, xy; x, y = log of stable, candidate
 
     def to_list(self) -> list[Any]:
         where = [self.tenant, self.bucket, self.metric, self.stable_us, self.candidate_us]
-        return [*where, self.both, self.only_candidate, self.only_stable, self.neither]
+        return [*where, self.both, self.only_candidate, self.only_stable, self.neither, list(self.moments)]
+
+    @staticmethod
+    def from_list(raw: list[Any]) -> "PairCounts":
+        moments = tuple(raw[9]) if len(raw) > 9 else ()  # blocks of the first release have none
+        return replace(PairCounts(*raw[:9]), moments=moments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +200,7 @@ class Block:
         if data.pop("v", None) != 1:
             raise ValueError("this block was written in another schema version; read it with the release that wrote it")
         cells = tuple(Cell.from_list(c) for c in data.pop("cells"))
-        pairs = tuple(PairCounts(*p) for p in data.pop("pairs"))
+        pairs = tuple(PairCounts.from_list(p) for p in data.pop("pairs"))
         return Block(cells=cells, pairs=pairs, missing=tuple(data.pop("missing")), **data)
 
 

@@ -123,6 +123,7 @@ def _rows(judge: "Judge", number: int, now_s: float, result: Result) -> list[Gat
     e_pass = np.exp(np.minimum(track.log_pass_evidence(), 700.0)) if track.has_pass else np.ones(size)
     bounds = _bounds(judge, check, number, track)
     failing = _failing(judge, check, e_fail)
+    correlation = None if track.pairs is None else track.pairs.correlation()
     rows = []
     for place, (tenant, bucket) in enumerate(judge.names()):
         is_shown = judge.is_seen(place)
@@ -165,6 +166,8 @@ def _rows(judge: "Judge", number: int, now_s: float, result: Result) -> list[Gat
             reason="",
             mode="enforce" if check.enforce else "dryRun",
             hold=hold,
+            pairs=0 if track.pairs is None else int(track.pairs.pairs[place]),
+            correlation=None if correlation is None else _clean(correlation[place]),
         )
         rows.append(_with_reason(row, check, is_shown))
     return rows

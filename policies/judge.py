@@ -125,6 +125,7 @@ class Judge:
             GOODPUT_PASS_FACTORS if is_goodput else PASS_FACTORS,
             check.metric != SERVED.metric and not check.sentinel,
             max(1, round(self.contract.freshness_s / self.contract.block_s)),
+            has_pairs=kind is CheckKind.QUANTILE_REL and not check.sentinel,
         )
         rates = np.array([s.rate_rps for s in self.setups]) * self.contract.block_s
         if len(rates) and rates.any():
@@ -213,8 +214,8 @@ class Judge:
         self.first_s = block.start_s if self.first_s is None else self.first_s
         self.now_s, self.last_seq = max(self.now_s, block.end_s), block.seq
         is_of_step = block.start_s >= self.step_start_s - 1e-6
-        for track, counts in zip(self.tracks, block.counts, strict=True):
-            track.step(counts, self.groups, is_of_step)
+        for number, (track, counts) in enumerate(zip(self.tracks, block.counts, strict=True)):
+            track.step(counts, self.groups, is_of_step, block.pairs.get(number))
             track.latch(self.contract.alpha_promote)
         for guard, counts in zip(self.guards, block.guards, strict=True):
             guard.step(counts, self.groups)

@@ -4,6 +4,7 @@ Used by the block builder only. A pair counts once, in the block in which its se
 never meet are forgotten after a while (they still count in the unpaired test).
 """
 
+import math
 from collections.abc import Mapping
 
 from policies.blocks import LATENCIES, PairCounts
@@ -14,6 +15,14 @@ _Values = tuple[tuple[float, bool] | None, ...]
 _WAIT_S = 900.0
 
 
+def _moments(stable: tuple[float, bool], candidate: tuple[float, bool]) -> tuple[float, ...] | None:
+    """(1, x, y, xx, yy, xy) of log latencies; None unless both are exact and positive."""
+    if not (stable[1] and candidate[1]) or stable[0] <= 0 or candidate[0] <= 0:
+        return None
+    x, y = math.log(stable[0]), math.log(candidate[0])
+    return 1.0, x, y, x * x, y * y, x * y
+
+
 class Pairing:
     """Open halves of pairs and the counts of the pairs that were completed since `take`."""
 
@@ -21,6 +30,7 @@ class Pairing:
         self._thresholds: dict[tuple[str, str, str], tuple[tuple[int, int], ...]] = {}
         self._waiting: dict[str, tuple[bool, _Values, float]] = {}
         self._counts: dict[tuple[str, str, str, int, int], list[int]] = {}
+        self._sums: dict[tuple[str, str, str, int, int], list[float]] = {}
 
     def set_thresholds(self, pairs: PairThresholds) -> None:
         """Count these (stable, candidate) threshold pairs from now on; without any, nothing is joined."""
@@ -44,6 +54,7 @@ class Pairing:
             s, c = stable[i], candidate[i]
             if s is None or c is None:
                 continue
+            moments = _moments(s, c)
             for stable_us, candidate_us in self._thresholds.get((tenant, bucket, metric), ()):
                 over_s, over_c = s[0] > stable_us / 1e6, c[0] > candidate_us / 1e6
                 if not ((over_s or s[1]) and (over_c or c[1])):
@@ -51,13 +62,21 @@ class Pairing:
                 place = (tenant, bucket, metric, stable_us, candidate_us)
                 counts = self._counts.setdefault(place, [0, 0, 0, 0])
                 counts[0 if over_s and over_c else 1 if over_c else 2 if over_s else 3] += 1
+                if moments is not None:
+                    sums = self._sums.setdefault(place, [0.0] * len(moments))
+                    for k, value in enumerate(moments):
+                        sums[k] += value
 
     def take(self, now_s: float | None = None) -> tuple[PairCounts, ...]:
         """The counts since the last call, in a stable order; halves that waited too long are forgotten."""
-        found = tuple(PairCounts(*place, *self._counts[place]) for place in sorted(self._counts))
-        self._counts = {}
+        found = []
+        for place in sorted(self._counts):
+            both, only_candidate, only_stable, neither = self._counts[place]
+            moments = tuple(self._sums.get(place, ()))
+            found.append(PairCounts(*place, both, only_candidate, only_stable, neither, moments))
+        self._counts, self._sums = {}, {}
         if now_s is not None:
             old = [key for key, (_, _, since) in self._waiting.items() if now_s - since > _WAIT_S]
             for key in old:
                 del self._waiting[key]
-        return found
+        return tuple(found)

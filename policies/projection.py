@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from policies import blocks
 from policies.blocks import Block, Cell
 from policies.contract import SERVED, Check, CheckKind
+from policies.pairevidence import PairSums
 from policies.records import CANDIDATE, STABLE
 from policies.sequential import Array
 
@@ -154,7 +155,7 @@ class Projected:
     routed: Mapping[tuple[str, str], int]
     bins: Mapping[tuple[str, int, str], Mapping[int, int]]
     unknown: Mapping[tuple[str, int, str], int]
-    pairs: Mapping[int, Counts] = field(default_factory=dict)
+    pairs: Mapping[int, PairSums] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -196,7 +197,28 @@ def project(block: Block, strata: Strata, checks: Sequence[Check], keys: Keys, a
                 if tie >= 0 and cell.variant == STABLE:
                     over = cell.metrics[check.metric].over
                     k[place] += keys.tie_share[number][place] * max(0, over.get(tie, 0) - over.get(key, 0))
-    return Projected(block.seq, block.start_s, block.end_s, found, [], finished, routed, bins, unknown)
+    pairs = _pair_sums(block, strata, checks, keys)
+    return Projected(block.seq, block.start_s, block.end_s, found, [], finished, routed, bins, unknown, pairs)
+
+
+def _pair_sums(block: Block, strata: Strata, checks: Sequence[Check], keys: Keys) -> dict[int, PairSums]:
+    """Pairs per check; those counted at other thresholds than today's are left out."""
+    found: dict[int, PairSums] = {}
+    for pair in block.pairs:
+        place = strata.get((pair.tenant, pair.bucket))
+        for number, check in enumerate(checks):
+            if place is None or check.kind is not CheckKind.QUANTILE_REL or check.metric != pair.metric:
+                continue
+            today = keys.arms[STABLE][number][place], keys.arms[CANDIDATE][number][place]
+            if today != (pair.stable_us, pair.candidate_us):
+                continue
+            sums = found.setdefault(number, PairSums.zeros(strata.size))
+            sums.n[place] += pair.both + pair.only_candidate + pair.only_stable + pair.neither
+            sums.only_c[place] += pair.only_candidate
+            sums.only_s[place] += pair.only_stable
+            for name, value in zip(("m", "x", "y", "xx", "yy", "xy"), pair.moments, strict=False):
+                getattr(sums, name)[place] += value
+    return found
 
 
 def merge_into(total: dict[int, int], bins: Mapping[int, int]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from policies.blocks import LATENCIES, Thresholds
+from policies.blocks import Thresholds
 from policies.contract import Check, CheckKind, Contract
 
 
@@ -91,7 +91,7 @@ class JudgeSetup:
         found: dict[tuple[str, str, str], tuple[tuple[int, int], ...]] = {}
         for stratum in self.strata:
             for check, values in zip(self.checks, stratum.checks, strict=True):
-                if check.kind is CheckKind.QUANTILE_REL and values.stable_us >= 0 and check.metric in LATENCIES:
+                if check.kind is CheckKind.QUANTILE_REL and values.stable_us >= 0 and not check.sentinel:
                     place = (stratum.tenant, stratum.bucket, check.metric)
                     found[place] = (*found.get(place, ()), (values.stable_us, values.candidate_us))
         return found

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from policies import sequential as seq
+from policies.pairevidence import PairEvidence, PairSums
 from policies.projection import Counts, Ints, Strata, group_sum
 from policies.sequential import Array, RestartBank
 
@@ -44,6 +45,7 @@ class Track:
         pass_factors: tuple[float, ...],
         has_pass: bool = True,
         alone_blocks: int = 12,
+        has_pairs: bool = False,
     ) -> None:
         self.strata, self.null, self.relative = strata, null, relative
         self.cap, self.plan_blocks, self.phi_floor = cap, plan_blocks, phi_floor
@@ -66,6 +68,7 @@ class Track:
         self.quiet_b: Array = np.full(size, _NEVER)  # blocks since stable last had a request
         self.blocks = 0.0
         self.phi: Array = np.full(size, phi_floor)
+        self.pairs = PairEvidence(size) if has_pairs else None
 
     def seed_rates(self, per_block: Array) -> None:
         """Expected requests per block and stratum from the history, so that phi is known before the first block."""
@@ -75,7 +78,7 @@ class Track:
 
     # --- evidence ---
 
-    def step(self, counts: Counts, groups: Ints, takes_pass: bool = True) -> None:
+    def step(self, counts: Counts, groups: Ints, takes_pass: bool = True, pairs: PairSums | None = None) -> None:
         """One closed block. Strata with the same `groups` number pass together; takes_pass: it belongs to this step."""
         known = np.isfinite(self.null)
         released = self._release(counts) if self.relative else counts
@@ -86,9 +89,24 @@ class Track:
         self.fail.step(self.strata.spread(fail_llr) / phi[:, None], self.cap)
         if self.versus_stable is not None:
             self._step_environment(counts, fail_llr, rate_c, rate_b)
+        if self.has_pass and takes_pass and self.pairs is not None:
+            pass_llr = self._step_pairs(pass_llr, counts, groups, pairs)
         if self.has_pass and takes_pass:
             self.log_pass = self.log_pass + self._grouped(pass_llr / self.phi[:, None], groups)
         self._account(counts, takes_pass)
+
+    def _step_pairs(self, pass_llr: Array, counts: Counts, groups: Ints, sums: PairSums | None) -> Array:
+        """Let pairs speak where they were chosen before this block.
+
+        Returns the ratios that remain for single requests.
+        """
+        assert self.pairs is not None
+        if sums is None and not self.pairs.moments.any():
+            return pass_llr
+        chosen = self.pairs.chosen()
+        llr = self.pairs.step(sums or PairSums.zeros(self.strata.size), counts.n_c, chosen, self.phi)
+        self.pairs.add(self._grouped(llr, groups))
+        return np.asarray(np.where(chosen[:, None], 0.0, pass_llr))
 
     def _release(self, counts: Counts) -> Counts:
         """Carry counts forward until both arms have requests, then release them as one block."""
@@ -179,7 +197,10 @@ class Track:
 
     def log_pass_evidence(self) -> Array:
         """Log E against "there is a breach" per stratum."""
-        return np.maximum(seq.log_mean(self.log_pass), -700.0) if self.log_pass.shape[0] else np.zeros(0)
+        if not self.log_pass.shape[0]:
+            return np.zeros(0)
+        logs = np.maximum(seq.log_mean(self.log_pass), -700.0)
+        return logs if self.pairs is None else np.maximum(logs + self.pairs.log_evidence(), -700.0)
 
     def latch(self, alpha: float) -> None:
         """A stratum that has passed in this step stays passed; it needs requests of this step."""
@@ -205,6 +226,8 @@ class Track:
             if bank is not None:
                 bank.grow(s.cells, keep)
         extra = s.size - before[0]
+        if self.pairs is not None:
+            self.pairs.grow(extra)
         self.null = null
         self.log_pass = np.vstack([self.log_pass, np.zeros((extra, self.log_pass.shape[1]))])
         self.latched = np.concatenate([self.latched, np.zeros(extra, dtype=bool)])
@@ -225,6 +248,7 @@ class Track:
             "counts": {name: {f: getattr(c, f) for f in FIELDS} for name, c in counts.items()},
             "arrays": {n: getattr(self, n) for n in _ARRAYS},
             "blocks": self.blocks,
+            "pairs": None if self.pairs is None else self.pairs.state(),
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -236,3 +260,5 @@ class Track:
         for name, value in state["arrays"].items():
             setattr(self, name, value)
         self.blocks = state["blocks"]
+        if self.pairs is not None:
+            self.pairs.load(state["pairs"])

@@ -87,6 +87,8 @@ class GateRow:
     reason: str  # one sentence that a person can act on
     mode: str = "enforce"  # enforce | dryRun
     hold: HoldReason | None = None
+    pairs: int = 0  # pairs (a request and its copy) used instead of single requests
+    correlation: float | None = None  # of log latencies within a pair
 
 
 @dataclass(frozen=True, slots=True)
