@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import structlog
 
+from controller import takeover
 from controller.core import actions as a
 from controller.core import freezing, variants
 from controller.core.plans import entry_role
@@ -169,6 +170,8 @@ class Actor:
                 self._delete_variant(s, rev10)
             case a.ApplyGate():
                 self._apply_gate(s)
+            case a.TakeOverService(name):
+                takeover.take(self._cluster, s, name)
             case a.ReleaseGate(rev10):
                 self._release_gate(s, rev10)
             case a.PutSetup(attempt):
@@ -263,6 +266,9 @@ class Actor:
         self._gate_digests[s.key] = _digest(objects)
 
     def _release_gate(self, s: Snapshot, rev10: str) -> None:
+        taken = s.spec.traffic.take_over_service if s.spec is not None else None
+        if taken:
+            takeover.give_back(self._cluster, s, taken, rev10)
         name = f"{s.name}-gate"
         service = Ref("v1", "services", s.namespace, name)
         if rev10:

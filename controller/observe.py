@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from pydantic import ValidationError
 
+from controller import takeover
 from controller.core import freezing, times, variants
 from controller.core.snapshot import DataPlane, DiffSummary, Frozen, JudgeView, PersonAction, Pod, Snapshot, Variant
 from controller.ports import Clock, Cluster, Judgement, Lease, Prober, Ref, Retryable, Store
@@ -98,7 +99,10 @@ class Observer:
         policy, policy_error = self._policy(namespace, spec)
         target, problem = self._target(obj, spec if not spec_error else None, policy)
         diff = self._diff(stored.get(status.stable), target)
-        plane = self._plane(f"{namespace}/{name}", namespace, name, spec)
+        plane = replace(
+            self._plane(f"{namespace}/{name}", namespace, name, spec),
+            service_taken=self._service_taken(namespace, name, meta["uid"], spec),
+        )
         attempt_policy = self._attempt_policy(stored.get(status.candidate)) if status.candidate else None
         if status.stable and status.phase in TERMINAL and policy is not None and not policy_error:
             self._judgement.put_history_contract(f"{namespace}/{name}", _dump(policy))
@@ -281,6 +285,15 @@ class Observer:
         gates = [p["metadata"]["name"] for p in pods if is_ready(p) and not p["metadata"].get("deletionTimestamp")]
         view = self._data_plane.view(key, gates)
         return replace(view, applied=self._gate_applied(key, spec), open_requests=self._judgement.open_requests(key))
+
+    def _service_taken(self, namespace: str, name: str, uid: str, spec: InferenceRolloutSpec | None) -> bool:
+        wanted = spec.traffic.take_over_service if spec is not None else None
+        if not wanted:
+            return True
+        try:
+            return takeover.is_taken(self._cluster.fetch(Ref("v1", "services", namespace, wanted)), name, uid)
+        except Retryable:
+            return True  # nobody can say; it is looked at again
 
     # --- judge, people, neighbours ---
 

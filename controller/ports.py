@@ -66,6 +66,9 @@ class Cluster(Protocol):
     def replace_status(self, obj: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Any]:
         """Write status with the resourceVersion of `obj`: a write based on an old state is refused (Retryable)."""
 
+    def has_ready_pods(self, namespace: str, selector: Mapping[str, str]) -> bool:
+        """Whether a ready pod matches these labels (asked at the server)."""
+
     def emit(self, obj: Mapping[str, Any], reason: str, message: str, warning: bool) -> None:
         """Write an event about an object; never raises."""
 

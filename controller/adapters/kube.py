@@ -186,6 +186,18 @@ class KubeCluster:
         if found is not None:
             self._remember(ref.plural, found)
 
+    def has_ready_pods(self, namespace: str, selector: Mapping[str, str]) -> bool:
+        """See the protocol."""
+        if not selector:
+            return False
+        labels = ",".join(f"{key}={value}" for key, value in sorted(selector.items()))
+        found = self._call("GET", path_of(Ref("v1", "pods", namespace)), None, {"labelSelector": labels}) or {}
+        return any(
+            condition.get("type") == "Ready" and condition.get("status") == "True"
+            for pod in found.get("items") or ()
+            for condition in (pod.get("status") or {}).get("conditions") or ()
+        )
+
     def emit(self, obj: Mapping[str, Any], reason: str, message: str, warning: bool) -> None:
         """See the protocol."""
         meta = obj["metadata"]

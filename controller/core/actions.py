@@ -75,6 +75,13 @@ class ApplyGate:
 
 
 @dataclass(frozen=True, slots=True)
+class TakeOverService:
+    """Point the user's Service to the gate, keeping what it had."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReleaseGate:
     """Point the gate's Service (and a taken-over one) at the serving pods, then remove the gate."""
 
@@ -120,6 +127,7 @@ Action: TypeAlias = (
     | ScaleVariant
     | DeleteVariant
     | ApplyGate
+    | TakeOverService
     | ReleaseGate
     | DeleteRunManifests
     | PutSetup

@@ -16,9 +16,11 @@ from controller.core.actions import (
     LabelStable,
     Record,
     ScaleVariant,
+    TakeOverService,
 )
 from controller.core.outcome import Outcome
 from controller.core.people import Acts
+from controller.core.plans import usable_pods
 from controller.core.snapshot import PersonAction, Snapshot
 from controller.core.status import make_conditions, make_verdict
 from crds.v1alpha1.conditions import TERMINAL, Phase, Reason
@@ -81,6 +83,9 @@ def _upkeep(s: Snapshot, after: InferenceRolloutStatus) -> tuple[Action, ...]:
         actions.append(AddFinalizer())
     if s.spec is not None and not s.data_plane.applied and (s.target is not None or after.stable):
         actions.append(ApplyGate())
+    service = s.spec.traffic.take_over_service if s.spec is not None else None
+    if service and not s.data_plane.service_taken and s.data_plane.is_in_force and usable_pods(s, after.stable, False):
+        actions.append(TakeOverService(service))  # only when the gate can answer: users must not notice
     stable = s.stored.get(after.stable)
     if stable is not None and after.phase in TERMINAL and not stable.labelled_stable:
         actions.append(LabelStable(after.stable))

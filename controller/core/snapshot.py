@@ -93,12 +93,14 @@ class Variant:
 class DataPlane:
     """The rollout's gates.
 
-    applied: the gate's objects exist as wanted; gates: names of ready gate pods; connected: number of gates whose
+    applied: the gate's objects exist as wanted; service_taken: the Service of traffic.takeOverService points to the
+    gate (True where none is named); gates: names of ready gate pods; connected: number of gates whose
     xDS stream is open; synced: every connected gate acknowledged `published`; published: last plan that this process
     sent; open_requests: unfinished requests by revision (None: the recorder did not say).
     """
 
     applied: bool = False
+    service_taken: bool = True
     gates: tuple[str, ...] = ()
     connected: int = 0
     synced: bool = False

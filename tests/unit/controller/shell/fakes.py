@@ -99,6 +99,9 @@ class FakeCluster:
             raise Retryable("PUT status: 409 the object has been modified")
         return self.put({**kept, "status": dict(status)})
 
+    def has_ready_pods(self, namespace: str, selector: Mapping[str, str]) -> bool:
+        return bool(selector) and bool(self.cached("pods", namespace, selector))
+
     def emit(self, obj: Mapping[str, Any], reason: str, message: str, warning: bool) -> None:
         self.journal.append("event")
         self.events.append((reason, message))

@@ -314,3 +314,45 @@ def test_the_fail_result_is_the_judges(shell: Shell) -> None:
     shell.say("FAIL")
     shell.once()
     assert shell.status["verdict"]["result"] == Result.FAIL
+
+
+def legacy_service() -> dict[str, Any]:
+    spec = {"selector": {"app": "legacy"}, "ports": [{"name": "http", "port": 80, "targetPort": "web"}]}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "llm", "namespace": NS}, "spec": spec}
+
+
+@pytest.mark.parametrize("legacy_runs", [True, False])
+def test_a_taken_over_service_gets_back_what_it_had(shell: Shell, legacy_runs: bool) -> None:
+    shell.cluster.put(legacy_service())
+    if legacy_runs:
+        meta = {"name": "old", "namespace": NS, "labels": {"app": "legacy"}}
+        shell.cluster.put({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {}, "status": {}})
+    shell.apply(traffic={"takeOverService": "llm"})
+    for _ in range(4):
+        shell.once()
+        if legacy_runs:
+            shell.cluster.put({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {}, "status": {}})
+    service = shell.cluster.objects["services", NS, "llm"]
+    assert service["spec"]["selector"] == {"weighlock.dev/gate": NAME}
+    assert service["spec"]["ports"][0]["targetPort"] == 8000
+    shell.cluster.objects["inferencerollouts", NS, NAME]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    for _ in range(4):
+        shell.reconciler.reconcile(f"{NS}/{NAME}")
+    service = shell.cluster.objects["services", NS, "llm"]
+    if legacy_runs:
+        assert service["spec"] == legacy_service()["spec"]
+    else:
+        assert service["spec"]["selector"][variants.REVISION] == shell.status["stable"]
+    assert not any(key.startswith("weighlock.dev") for key in service["metadata"].get("annotations", {}))
+
+
+def test_a_service_of_another_rollout_is_not_taken(shell: Shell) -> None:
+    service = legacy_service()
+    service["metadata"]["annotations"] = {"weighlock.dev/taken-over-by": "another"}
+    shell.cluster.put(service)
+    shell.apply(traffic={"takeOverService": "llm"})
+    for _ in range(3):
+        shell.once()
+    assert shell.cluster.objects["services", NS, "llm"]["spec"]["selector"] == {"app": "legacy"}
+    stalled = next(c for c in shell.status["conditions"] if c["type"] == "Stalled")
+    assert stalled["reason"] == "RouteConflict"
