@@ -124,6 +124,8 @@ class Operator:
 
     def start(self) -> None:
         """Caches and HTTP at once; everything that acts only as leader."""
+        if self._options.prometheus_url:
+            log.warning("prometheus-url has no effect in this release: verdicts come from the recorder alone")
         self.cluster.start()
         self._serve_http()
         self._spawn("lead", self._lead)
