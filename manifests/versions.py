@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 Key = tuple[tuple[int, ...], int, int]
 _VERSION = re.compile(r"^v?(\d{1,6}(?:\.\d{1,6}){0,4})(?:[.-]?(a|b|rc|dev|alpha|beta|post)\.?(\d{1,9})?)?(?:[+.-].*)?$")
 _STAGE = {"dev": -4, "a": -3, "alpha": -3, "b": -2, "beta": -2, "rc": -1, "post": 1}
 
 
+@lru_cache(maxsize=4096)
 def version_key(text: str | None) -> Key | None:
     """A comparable key, None when the text is no version."""
     match = _VERSION.match(text.strip()) if text else None
