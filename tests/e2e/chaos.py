@@ -6,19 +6,20 @@ import random
 import signal
 import threading
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from shadow.envoy.gate import ask_admin
-from tools.demo.world import ROLLOUT, DemoError, World
 
 SAMPLE_SECONDS = 0.1
+LOOK_SECONDS = 2.0
 
 
-def operator_pid(world: World) -> int | None:
-    """Process of this world's operator, known by the address on which it serves xDS."""
-    mark = f"--xds-bind={world.values['operator']['xdsBind']}".encode()
+def operator_pid(xds_bind: str) -> int | None:
+    """Process of one release's operator, known by the address on which it serves xDS."""
+    mark = f"--xds-bind={xds_bind}".encode()
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -35,7 +36,7 @@ def live_weight(pod: str) -> int | None:
     """Weight that a gate's Envoy holds now; None where it does not answer or serves nobody."""
     try:
         dump = json.loads(ask_admin(f"@weighlock-admin-{pod}", "GET", "/config_dump?resource=dynamic_route_configs"))
-    except OSError:
+    except (OSError, ValueError):  # it is being killed
         return None
     for config in dump.get("configs", []):
         for host in config.get("route_config", {}).get("virtual_hosts", []):
@@ -59,13 +60,18 @@ class WeightSampler:
     """Compares what every gate holds with what the stored step allows, ten times a second.
 
     Attributes:
+        read: the InferenceRollout from the API server; OSError while that is away.
+        gates: names of the gate pods; asked every other second.
         violations: sentences, one per sample that held more than status allowed before and after it.
         samples: how many samples were compared.
+        seen: weights that were held at some moment.
     """
 
-    world: World
+    read: Callable[[], dict[str, Any]]
+    gates: Callable[[], Sequence[str]]
     violations: list[str] = field(default_factory=list)
     samples: int = 0
+    seen: set[int] = field(default_factory=set)
     _stop: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
@@ -80,19 +86,16 @@ class WeightSampler:
             self._thread.join(10)
 
     def _run(self) -> None:
-        api = self.world.cluster.api()
-        path = f"/apis/weighlock.dev/v1alpha1/namespaces/demo/inferencerollouts/{ROLLOUT}"
-        pods: list[str] = []
+        pods: Sequence[str] = []
         looked = 0.0
         while not self._stop.wait(SAMPLE_SECONDS):
             try:
-                if time.monotonic() - looked > 5:
-                    pods = [pod["metadata"]["name"] for pod in self.world.pods(f"weighlock.dev/gate={ROLLOUT}")]
-                    looked = time.monotonic()
-                before = _allowed(api.get(path))
+                if time.monotonic() - looked > LOOK_SECONDS:
+                    pods, looked = self.gates(), time.monotonic()
+                before = _allowed(self.read())
                 held = {pod: live_weight(pod) for pod in pods}
-                after = _allowed(api.get(path))
-            except (DemoError, OSError):  # the API server may be down on purpose; nothing was compared then
+                after = _allowed(self.read())
+            except OSError:  # the API server may be down on purpose; nothing was compared then
                 continue
             self._compare(held, before, after)
 
@@ -101,6 +104,7 @@ class WeightSampler:
             if weight is None:
                 continue
             self.samples += 1
+            self.seen.add(weight)
             allowed = max(before["weight"], after["weight"])
             if weight > allowed:
                 self.violations.append(f"{pod} held {weight} while status allowed {before} then {after}")
@@ -109,14 +113,22 @@ class WeightSampler:
 def _allowed(rollout: dict[str, Any]) -> dict[str, Any]:
     status = rollout.get("status", {})
     step = status.get("step", {})
-    return {"phase": status.get("phase"), "weight": int(step.get("weight") or 0), "step": step.get("name")}
+    phase = status.get("phase")
+    # At rest the promoted revision is the stable one by its new name: the gates hold no candidate, or the old split.
+    weight = 100 if phase == "Completed" else int(step.get("weight") or 0)
+    return {"phase": phase, "weight": weight, "step": step.get("name")}
 
 
 @dataclass
 class OperatorKiller:
-    """SIGKILLs the operator `count` times at random instants, spread over `seconds`."""
+    """SIGKILLs an operator `count` times at random instants, spread exponentially.
 
-    world: World
+    Attributes:
+        find: its process now; None while it is not running.
+        kills: when it was done, Unix seconds.
+    """
+
+    find: Callable[[], int | None]
     count: int
     mean_gap_seconds: float
     seed: int = 7
@@ -137,7 +149,7 @@ class OperatorKiller:
     def _run(self) -> None:
         dice = random.Random(self.seed)
         while len(self.kills) < self.count and not self._stop.wait(dice.expovariate(1 / self.mean_gap_seconds)):
-            pid = operator_pid(self.world)
+            pid = self.find()
             if pid is not None:
                 os.kill(pid, signal.SIGKILL)
                 self.kills.append(time.time())

@@ -12,13 +12,17 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import yaml
 
 from tools import release
+from tools.devcluster.bootstrap import ApiClient
 from tools.devcluster.cluster import Cluster
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -28,6 +32,14 @@ ROLLOUT = "chat"
 TENANTS = ("acme", "globex", "initech")
 REQUESTS_PER_SECOND = 144
 CONTROL_PORT = 9901
+_OURS = "/apis/weighlock.dev/v1alpha1/namespaces/{}"
+_PATHS = {
+    "inferencerollout": f"{_OURS}/inferencerollouts",
+    "runmanifest": f"{_OURS}/runmanifests",
+    "deployment": "/apis/apps/v1/namespaces/{}/deployments",
+    "configmaps": "/api/v1/namespaces/{}/configmaps",
+    "pods": "/api/v1/namespaces/{}/pods",
+}
 DASHBOARD_PORT = 8088
 
 
@@ -48,6 +60,11 @@ class World:
     cluster: Cluster
     values: dict[str, Any] = field(default_factory=dict)
     _load: subprocess.Popen[bytes] | None = None
+
+    @cached_property
+    def api(self) -> ApiClient:
+        """The administrator's client."""
+        return self.cluster.api()
 
     @property
     def dashboard_url(self) -> str:
@@ -86,10 +103,19 @@ class World:
         return done.stdout
 
     def get(self, kind: str, name: str = "", *, selector: str = "", namespace: str = NAMESPACE) -> dict[str, Any]:
-        """An object, or a List where `name` is empty."""
-        arguments = ["get", kind, *([name] if name else []), "-n", namespace, "-o", "json"]
-        answer: dict[str, Any] = json.loads(self.kubectl(*arguments, *(["-l", selector] if selector else [])))
-        return answer
+        """An object, or a List where `name` is empty; asked of the API server directly, because it is asked often.
+
+        Raises:
+            OSError: the API server is away.
+            DemoError: it answered with an error.
+        """
+        query = f"?labelSelector={quote(selector)}" if selector else ""
+        path = f"{_PATHS[kind].format(namespace)}/{name}".rstrip("/") + query
+        code, answer = self.api.call("GET", path)
+        if code != HTTPStatus.OK:
+            raise DemoError(f"GET {path}: {code} {answer}")
+        found: dict[str, Any] = answer
+        return found
 
     def rollout(self) -> dict[str, Any]:
         """The InferenceRollout."""
