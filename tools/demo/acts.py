@@ -115,7 +115,7 @@ def bundle(story: Story) -> None:
     story.check(is_true(rollout, "RolledBack"), f"rolled back: {rollout['status'].get('message', '')}")
     worst = (rollout["status"].get("verdict") or {}).get("worst") or {}
     story.check(worst.get("tenant") == "globex", f"culprit named: {worst.get('label') or worst}")
-    blocks = world.evidence(f"/blocks?attempt={attempt}")["blocks"]
+    blocks = world.blocks(attempt)
     met = checks.live_requests_that_met(blocks)
     screen.say(
         f"live requests that met the bad revision: {met}" + (" — Shadow saw it first" if not met else ""), "bold"
@@ -166,9 +166,9 @@ def epilogue(story: Story) -> None:
     screen.act("Summary", "Over all acts.")
     world.stop_load()
     story.check(*checks.nobody_was_cut(checks.client_records(world.records_file)))
-    history = world.evidence("/history")
+    history = world.patient_evidence("/history")
     for attempt in sorted({entry["attempt"] for entry in history["verdicts"] if entry["attempt"]}):
-        answer = world.evidence(f"/rejudge?attempt={attempt}")
+        answer = world.patient_evidence(f"/rejudge?attempt={attempt}")
         same = all(entry["same"] for entry in answer["verdicts"])
         story.check(
             same, f"attempt {attempt}: {len(answer['verdicts'])} verdicts re-judged from stored counts, all the same"
@@ -203,7 +203,7 @@ def _print_diff(story: Story) -> dict[str, Any]:
 
 
 def _print_split(story: Story, attempt: int) -> None:
-    blocks = story.world.evidence(f"/blocks?attempt={attempt}")["blocks"]
+    blocks = story.world.blocks(attempt)
     for finding in checks.split_within_band(blocks):
         story.check(*finding)
     for finding in checks.load_parity(blocks):

@@ -127,12 +127,33 @@ class World:
         return items
 
     def evidence(self, path: str = "") -> dict[str, Any]:
-        """Answer of the evidence API about the rollout."""
+        """Answer of the evidence API about the rollout, at once.
+
+        Raises:
+            httpx.HTTPError: the operator does not answer now.
+        """
         url = f"{self.evidence_url}/api/v1/rollouts/{NAMESPACE}/{ROLLOUT}{path}"
         answer = httpx.get(url, headers={"Authorization": f"Bearer {self.cluster.token('admin')}"}, timeout=30)
         answer.raise_for_status()
         body: dict[str, Any] = answer.json()
         return body
+
+    def patient_evidence(self, path: str, seconds: float = 60) -> dict[str, Any]:
+        """`evidence`, asked again while the operator is away."""
+
+        def probe() -> dict[str, Any] | None:
+            try:
+                return self.evidence(path)
+            except httpx.HTTPError:
+                return None
+
+        found: dict[str, Any] = self.wait(f"the evidence API's answer to {path}", probe, seconds)
+        return found
+
+    def blocks(self, attempt: int) -> list[dict[str, Any]]:
+        """Closed blocks of an attempt, from the store."""
+        found: list[dict[str, Any]] = self.patient_evidence(f"/blocks?attempt={attempt}")["blocks"]
+        return found
 
     def install(self) -> None:
         """Chart, namespace, and the rights of the approver and the viewer."""
