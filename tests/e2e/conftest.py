@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.kube import Namespace
+from tests.e2e.system import Clients, Rollout, System, start_system
 from tools.devcluster import Cluster
 
 NODES = Path(__file__).with_name("nodes.yaml")
@@ -38,3 +39,40 @@ def namespace(cluster: Cluster) -> Iterator[Namespace]:
         yield own
     finally:
         own.close()
+
+
+@pytest.fixture(scope="session")
+def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+    """The whole product on a cluster of its own."""
+    with start_system(tmp_path_factory.mktemp("system")) as system:
+        yield system
+
+
+@pytest.fixture(scope="session")
+def serving(system: System) -> Iterator[tuple[Rollout, Clients]]:
+    """A rollout with a stable revision, traffic from clients, and some history."""
+    rollout = Rollout(system, Namespace(system.cluster.api(), "serving"))
+    rollout.install()
+    clients = Clients(rollout, system.folder)
+    clients.start()
+    try:
+        clients.wait_for_history()
+        yield rollout, clients
+    finally:
+        clients.stop()
+
+
+@pytest.fixture
+def chat(serving: tuple[Rollout, Clients]) -> Iterator[Rollout]:
+    """The serving rollout at rest and in sync, and so again after the test."""
+    rollout, clients = serving
+    clients.refresh()
+    clients.take()
+    yield rollout
+    rollout.settle()
+
+
+@pytest.fixture
+def clients(serving: tuple[Rollout, Clients], chat: Rollout) -> Clients:
+    """Traffic of the serving rollout."""
+    return serving[1]
