@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tests.e2e.chaos import OperatorKiller, WeightSampler
+from tests.e2e.chaos import OperatorKiller, WeightSampler, operator_pid
 from tools.demo import acts
 from tools.demo.screen import Screen
 from tools.demo.world import make_world
@@ -28,7 +28,9 @@ def test_four_acts_survive_thirty_kills_of_the_operator(tmp_path: Path) -> None:
         world.cluster.up()
         world.install()
         acts.install(story)
-        with WeightSampler(world) as sampler, OperatorKiller(world, KILLS, MEAN_GAP_SECONDS) as killer:
+        xds = str(world.values["operator"]["xdsBind"])
+        sampler = WeightSampler(world.rollout, world.gate_pods)
+        with sampler, OperatorKiller(lambda: operator_pid(xds), KILLS, MEAN_GAP_SECONDS) as killer:
             acts.good_change(story)
             acts.bundle(story)
             acts.late_break(story)

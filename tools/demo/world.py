@@ -126,6 +126,10 @@ class World:
         items: list[dict[str, Any]] = self.get("pods", selector=selector)["items"]
         return items
 
+    def gate_pods(self) -> list[str]:
+        """Names of the gate's pods."""
+        return [pod["metadata"]["name"] for pod in self.pods(f"weighlock.dev/gate={ROLLOUT}")]
+
     def evidence(self, path: str = "") -> dict[str, Any]:
         """Answer of the evidence API about the rollout, at once.
 
