@@ -118,6 +118,8 @@ def _sentences(result: Result, rows: Sequence[GateRow], holds: Sequence[Hold], r
 
 def _rows(judge: "Judge", number: int, now_s: float, result: Result) -> list[GateRow]:
     check, track = judge.checks[number], judge.tracks[number]
+    if check.margin is not None and check.metric != SERVED.metric and not judge.setup.baseline:
+        return []  # a first install has nothing to compare with; the warnings say so
     size = judge.strata.size
     e_fail = track.fail_evidence()[:size]
     e_pass = np.exp(np.minimum(track.log_pass_evidence(), 700.0)) if track.has_pass else np.ones(size)
@@ -194,8 +196,6 @@ def _failing(judge: "Judge", check: Check, e_fail: Array) -> list[bool]:
 def _row_hold(judge: "Judge", number: int, place: int, counts: Sequence[int], is_shown: bool) -> HoldReason | None:
     check = judge.checks[number]
     if not is_shown:
-        return None
-    if check.kind.is_relative and not judge.setup.baseline:
         return None
     unknown = [judge.unknown.get((v, place, check.metric), 0) for v in (STABLE, CANDIDATE)]
     if any(u > UNMEASURED_SHARE * (u + n) for u, n in zip(unknown, counts[:2], strict=True)):
@@ -371,18 +371,24 @@ def _finding(row: GateRow, check: Check, is_shown: bool) -> str:
 
 
 def _span(row: GateRow, check: Check) -> str:
-    """`1.9-2.6x stable, limit 1.25x` or `2.1-3.4 s, limit 2 s`."""
-    if check.kind is CheckKind.QUANTILE_REL and check.margin is not None:
-        low = "?" if row.ratio_low is None else f"{row.ratio_low:.2f}"
-        high = "?" if row.ratio_high is None else f"{row.ratio_high:.2f}"
-        return f"{low}-{high}x stable, limit {1 + check.margin:g}x"
+    """`1.9-2.6x stable, limit 1.25x` or `2.1 s to 3.4 s, limit 2 s`."""
     if check.kind.is_relative:
-        low = "?" if row.ratio_low is None else f"{row.ratio_low:.2f}"
-        high = "?" if row.ratio_high is None else f"{row.ratio_high:.2f}"
-        bound = (
-            f"at least {1 - (check.margin or 0):g}x"
-            if check.kind is CheckKind.GOODPUT_REL
-            else _amount(row.limit, check)
-        )
-        return f"{low}-{high}x stable, limit {bound}"
-    return f"{_amount(row.low, check)} to {_amount(row.high, check)}, limit {_amount(row.limit, check)}"
+        bounds = [None if r is None else f"{r:.2f}x" for r in (row.ratio_low, row.ratio_high)]
+        limit = f"{1 + (check.margin or 0.0):g}x"
+        if check.kind is CheckKind.GOODPUT_REL:
+            limit = f"at least {1 - (check.margin or 0.0):g}x"
+        elif check.kind is CheckKind.BAD_REL:
+            limit = _amount(row.limit, check)
+        return f"{_between(bounds[0], bounds[1])} stable, limit {limit}"
+    is_share = check.metric not in blocks.LATENCIES
+    low = None if row.low is None or (is_share and row.low <= 0.0) else _amount(row.low, check)
+    high = None if row.high is None or (is_share and row.high >= 1.0) else _amount(row.high, check)
+    return f"{_between(low, high)}, limit {_amount(row.limit, check)}"
+
+
+def _between(low: str | None, high: str | None) -> str:
+    if low is None and high is None:
+        return "not bounded yet,"
+    if low is None:
+        return f"at most {high}"
+    return f"at least {low}" if high is None else f"{low} to {high}"

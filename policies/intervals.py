@@ -9,13 +9,11 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import bdtr, betainc, betaincinv, ndtri
+from scipy.special import bdtr, betaincinv, ndtri
 
-from policies.sequential import FAIL_FACTORS, PASS_FACTORS, Array, bernoulli_llr, log_e_beta, log_mean, ratio_llr
+from policies.sequential import FAIL_FACTORS, PASS_FACTORS, Array, bernoulli_llr, log_mean, ratio_llr
 
 Bools = NDArray[np.bool_]
-BETA_A, BETA_B = 1.570063, 155.436286
-"""Truncated Beta mixture tuned for P99 at n = 1,000."""
 
 
 def requests_for_upper_bound(q: float, alpha: float) -> int:
@@ -60,25 +58,24 @@ def _bisect(inside: Callable[[Array], Bools], low: Array, high: Array, steps: in
 
 
 def critical_counts(n: Array, p0: Array, alpha: float) -> tuple[Array, Array]:
-    """(k_pass, k_fail) per element: largest real k with PASS evidence >= 1/alpha, smallest with FAIL evidence >=
-    1/alpha.
+    """(k_pass, k_fail) per element: largest real k with PASS evidence >= 1/alpha, smallest with FAIL evidence.
 
-    n: effective trials (real), p0: allowed share, same shape. Beta mixture scaled from its P99 tuning; NaN where no k
-    reaches it. Used for the time-uniform interval of a quantile, [X_(n - k_fail + 1), X_(n - k_pass)] (Howard and
-    Ramdas 2022).
+    n: effective trials (real), p0: allowed share, same shape; NaN where no k reaches it. The mixture is the judge's own
+    grid, so that an interval never contradicts a verdict. Used for the time-uniform interval of a quantile,
+    [X_(n - k_fail + 1), X_(n - k_pass)] (Howard and Ramdas 2022).
     """
     target = math.log(1.0 / alpha)
-    a = np.where(p0 > 0.05, BETA_B * p0, BETA_A * p0 / 0.01)
-    b = np.where(p0 > 0.05, BETA_B * (1.0 - p0), BETA_B)
+    ceiling = np.where(p0 < 0.4, 0.5, (1.0 + p0) / 2.0)
+    above = np.minimum(p0[:, None] * np.array(FAIL_FACTORS), ceiling[:, None])
+    below = p0[:, None] * np.array(PASS_FACTORS)
 
-    def reaches(k: Array, upper: bool) -> Bools:
-        return log_e_beta(k, n, p0, a, b, upper) >= target
+    def reaches(k: Array, grid: Array) -> Bools:
+        return log_mean(bernoulli_llr(k, n, p0, grid)) >= target
 
     mean = n * p0
-    k_pass = np.where(
-        reaches(np.zeros_like(mean), False), _bisect(lambda k: reaches(k, False), np.zeros_like(mean), mean), np.nan
-    )
-    k_fail = np.where(reaches(n, True), _bisect(lambda k: reaches(k, True), n, mean), np.nan)
+    zero = np.zeros_like(mean)
+    k_pass = np.where(reaches(zero, below), _bisect(lambda k: reaches(k, below), zero, mean), np.nan)
+    k_fail = np.where(reaches(n, above), _bisect(lambda k: reaches(k, above), n, mean), np.nan)
     return k_pass, k_fail
 
 
@@ -148,8 +145,3 @@ def critical_ratio_counts(k_b: Array, n_c: Array, n_b: Array, alpha: float) -> t
     k_pass = np.where(reaches(zero, PASS_FACTORS), _bisect(lambda k: reaches(k, PASS_FACTORS), zero, mean), np.nan)
     k_fail = np.where(reaches(n_c, FAIL_FACTORS), _bisect(lambda k: reaches(k, FAIL_FACTORS), n_c, mean), np.nan)
     return k_pass, k_fail
-
-
-def binomial_tail_share(p0: float, n: int, k: int) -> float:
-    """P(Bin(n, p0) >= k): the one-look p-value of "too many events"."""
-    return 1.0 if k == 0 else float(betainc(k, n - k + 1, p0))

@@ -432,7 +432,7 @@ class Judge:
         """Whether a check must pass: enforced, not the added one on refused requests, and there is something to
         compare with.
         """
-        return check.enforce and check.metric != SERVED.metric and (self.setup.baseline or not check.kind.is_relative)
+        return check.enforce and check.metric != SERVED.metric and (self.setup.baseline or check.margin is None)
 
     def holds(self, now_s: float) -> list[Hold]:
         """Reasons to stay that are not missing evidence of a gate."""

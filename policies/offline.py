@@ -111,8 +111,9 @@ def _setup(
         past = history_of(contract, history)
         return prepare(contract, past, True, present), None
     is_stable = ~requests.is_candidate & (requests.start < start_s + CALIBRATION_S)
-    if not is_stable.any():
-        return prepare(contract, [], False, present), None
+    if not is_stable.any():  # with a margin gate this stays undecided: nothing to compare with is no proof
+        is_compared = any(check.margin is not None and check.enforce for check in contract.checks)
+        return prepare(contract, [], is_compared, present), None
     rank = np.zeros(len(requests.start), dtype=np.int64)
     order = np.lexsort((requests.end, requests.stratum, ~is_stable))
     ordered = requests.stratum[order]
