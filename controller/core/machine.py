@@ -433,7 +433,8 @@ def shadow(s: Snapshot, acts: Acts) -> Outcome:
     if s.status.baseline:
         return enter_step(s, len(plans.attempt_steps(s)))
     if s.status.step.name == plans.PREPARE:
-        return advance(s, acts)
+        blind = hold_of(s)  # the first live share needs no proof, but somebody must be watching
+        return hold(s, blind.reason, blind.message) if blind is not None else advance(s, acts)
     return weigh(s, acts)
 
 
