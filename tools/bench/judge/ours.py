@@ -18,6 +18,7 @@ from policies.blocks import TTFT, Block, Cell, MetricCounts, threshold_us
 from policies.contract import CheckKind, Contract, contract_from_mapping
 from policies.history import History, excess_variance, prepare
 from policies.judge import Judge
+from policies.pairevidence import PairSums
 from policies.plan import merged_strata
 from policies.projection import Counts, Projected, Strata
 from policies.records import CANDIDATE, STABLE
@@ -33,7 +34,7 @@ from tools.bench.judge.scenarios import (
     TENANTS,
     Array,
 )
-from tools.bench.judge.traffic import Requests, Source, true_p99_factor
+from tools.bench.judge.traffic import Pairs, Requests, Source, true_p99_factor
 
 START_S = 1_000_000.0
 PODS = ("stable-0", "stable-1")
@@ -156,9 +157,27 @@ class Counted:
     checks: tuple[tuple[Array, ...], ...]
     candidate: Array  # requests that ended, [T, S]
     stable: Array
+    pairs: tuple[Array, ...] = ()  # of the margin: the fields of `PairSums`
 
 
-def count(setup: JudgeSetup, stable: Requests, candidate: Requests) -> Counted:
+def count_pairs(setup: JudgeSetup, blocks: int, pairs: Pairs) -> tuple[Array, ...]:
+    """Pairs at the margin's thresholds as the builder counts them, float64[T, S] by field of `PairSums`."""
+    number = next(i for i, check in enumerate(setup.checks) if check.kind is CheckKind.QUANTILE_REL)
+    values = [s.checks[number] for s in setup.strata]
+    size = blocks * len(values)
+
+    def total(weights: Array | None = None) -> Array:
+        return np.asarray(np.bincount(pairs.cell, weights, size).astype(float).reshape(blocks, len(values)))
+
+    stable_over = pairs.log_stable > np.tile(np.log([v.stable_us / 1e6 for v in values]), blocks)[pairs.cell]
+    candidate_over = pairs.log_candidate > np.tile(np.log([v.candidate_us / 1e6 for v in values]), blocks)[pairs.cell]
+    only_c, only_s = candidate_over & ~stable_over, stable_over & ~candidate_over
+    x, y = pairs.log_stable, pairs.log_candidate
+    weights = (None, only_c.astype(float), only_s.astype(float), None, x, y, x * x, y * y, x * y)
+    return tuple(total(w) for w in weights)
+
+
+def count(setup: JudgeSetup, stable: Requests, candidate: Requests, pairs: Pairs | None = None) -> Counted:
     """What the recorder would count at the source for these requests."""
     found = []
     arrays: tuple[Any, ...]
@@ -174,7 +193,8 @@ def count(setup: JudgeSetup, stable: Requests, candidate: Requests) -> Counted:
             zero = np.zeros_like(candidate.failed)
             arrays = (candidate.attempted, zero, stable.attempted, zero)
         found.append(tuple(a.astype(float) for a in arrays))
-    return Counted(tuple(found), candidate.attempted.astype(float), stable.attempted.astype(float))
+    joined = () if pairs is None else count_pairs(setup, len(stable.attempted), pairs)
+    return Counted(tuple(found), candidate.attempted.astype(float), stable.attempted.astype(float), joined)
 
 
 class Ours:
@@ -205,7 +225,8 @@ class Ours:
             for variant, ended in finished.items()
             for tenant, n in zip(TENANTS, ended.reshape(len(TENANTS), -1).sum(axis=1), strict=True)
         }
-        block = Projected(self.seq, start_s, start_s + BLOCK_S, counts, [], finished, routed, {}, {})
+        pairs = {0: PairSums(*(a[row] for a in counted.pairs))} if counted.pairs else {}
+        block = Projected(self.seq, start_s, start_s + BLOCK_S, counts, [], finished, routed, {}, {}, pairs)
         self.judge.take(block)
         self.seq += 1
 

@@ -21,22 +21,28 @@ from tools.bench.judge.table import Median, median
 from tools.bench.judge.traffic import Source
 
 CHUNK_BLOCKS = 360
-BATCH = 5
+BATCH = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """stable_factor: stable requests per candidate request (live, mirrored or replayed: the judge does not care)."""
+    """stable_factor: stable requests per candidate request (live, mirrored or replayed: the judge does not care);
+    correlation: every candidate request is a copy of a stable one, log latencies correlate so within a pair."""
 
     words: str
-    stable_factor: float
+    stable_factor: float = 1.0
+    correlation: float | None = None
 
 
 VARIANTS = (
-    Variant("equal shares, unpaired (where the prototype stood)", 1.0),
+    Variant("equal shares, unpaired (before)", 1.0),
     Variant("two stable requests per candidate request", 2.0),
     Variant("four", 4.0),
     Variant("ten", 10.0),
+    Variant("equal shares, pairs of correlation 0.3", correlation=0.3),
+    Variant("equal shares, pairs of correlation 0.6", correlation=0.6),
+    Variant("equal shares, pairs of correlation 0.7", correlation=0.7),
+    Variant("equal shares, pairs of correlation 0.9", correlation=0.9),
 )
 
 
@@ -77,12 +83,20 @@ def measure(variant: Variant, seed: int, runs: Sequence[int]) -> list[Waits]:
     """Waits of several runs, judged side by side."""
     sources = [Source(find("null")[0], seed, run, variant.stable_factor) for run in runs]
     ours = [Ours(make_setup(source), 100.0 / (1.0 + variant.stable_factor)) for source in sources]
-    watches, fleet = [_Watch(o) for o in ours], Fleet(ours)
+    watches = [_Watch(o) for o in ours]
+    fleet = Fleet(ours) if variant.correlation is None else None  # pairs are judged run by run
     total = round(HORIZON_S / BLOCK_S)
     for first in range(0, total, CHUNK_BLOCKS):
-        counted = [_counted(s, o, first, min(first + CHUNK_BLOCKS, total)) for s, o in zip(sources, ours, strict=True)]
+        last = min(first + CHUNK_BLOCKS, total)
+        counted = [_counted(variant, s, o, first, last) for s, o in zip(sources, ours, strict=True)]
         for row in range(len(counted[0].candidate)):
-            fleet.take(counted, [row] * len(ours), [o.decided_s is None for o in ours])
+            is_open = [o.decided_s is None for o in ours]
+            if fleet is not None:
+                fleet.take(counted, [row] * len(ours), is_open)
+            else:
+                for o, c, must in zip(ours, counted, is_open, strict=True):
+                    if must:
+                        o.take(c, row)
             for watch in watches:
                 watch.look((first + row + 1) * BLOCK_S)
             if all(o.decided_s is not None for o in ours):
@@ -90,8 +104,10 @@ def measure(variant: Variant, seed: int, runs: Sequence[int]) -> list[Waits]:
     return [watch.waits() for watch in watches]
 
 
-def _counted(source: Source, ours: Ours, first: int, last: int) -> Counted:
+def _counted(variant: Variant, source: Source, ours: Ours, first: int, last: int) -> Counted:
     span = (source.lead_blocks + first, source.lead_blocks + last)
+    if variant.correlation is not None:
+        return count(ours.judge.setup, *source.paired(*span, variant.correlation))
     return count(ours.judge.setup, source.stable(*span), source.candidate(*span))
 
 

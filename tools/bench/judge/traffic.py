@@ -100,6 +100,15 @@ class Requests:
         return np.asarray(np.bincount(self.cell[over], minlength=blocks * strata).reshape(blocks, strata))
 
 
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Requests that both arms answered: flat cell numbers and log TTFT of both members."""
+
+    cell: Ints
+    log_stable: Array
+    log_candidate: Array
+
+
 class Source:
     """All requests of one run of one scenario; every part has a random stream of its own.
 
@@ -158,10 +167,7 @@ class Source:
         """The candidate's requests of the same blocks."""
         s, rng, touched = self.scenario, self._rng(3, 1, first), self.scenario.touched()
         start_s = self._start_s(first, last)
-        location = self._common(first, last) + self._bursts[1][first:last, None]
-        changed = np.where(touched[None, :] & (start_s[:, None] >= s.onset_s), s.factor, s.rest)
-        cold = np.where(start_s < 120.0 - WARMUP_S, s.cold_factor, 1.0)
-        location = location + np.log(changed) + np.log(cold)[:, None]
+        location = self._candidate_location(first, last)
         rate = self._load(first, last) * self.rate
         if s.silent:
             rate[:, :: STRATA // s.silent] = 0.0
@@ -170,7 +176,35 @@ class Source:
         requests = self._draw(rng, location, rate, failures, spread)
         return self._stalled(requests, start_s, rng) if s.stall_s else requests
 
+    def paired(self, first: int, last: int, correlation: float) -> tuple[Requests, Requests, Pairs]:
+        """Blocks in which every request is served by both arms: stable's, the candidate's, and those both answered.
+
+        correlation: of log latencies within a pair. The usual spread and failures, no stalls.
+        """
+        rng = self._rng(4, first)
+        attempted = rng.poisson(self._load(first, last) * self.rate * BLOCK_S)
+        cell = np.repeat(np.arange(attempted.size), attempted.ravel())
+        own, other = rng.standard_normal((2, len(cell)))
+        noise = (own, correlation * own + np.sqrt(1 - correlation**2) * other)
+        places = (self._common(first, last) + self._bursts[0][first:last, None], self._candidate_location(first, last))
+        logs = [place.ravel()[cell] + self.spread * z for place, z in zip(places, noise, strict=True)]
+        answered = rng.random((2, len(cell))) >= FAILURES
+        arms = []
+        for log_ttft, ok in zip(logs, answered, strict=True):
+            failed = np.bincount(cell[~ok], minlength=attempted.size).reshape(attempted.shape)
+            arms.append(Requests(attempted, failed, cell[ok], log_ttft[ok]))
+        both = answered.all(axis=0)
+        return arms[0], arms[1], Pairs(cell[both], logs[0][both], logs[1][both])
+
     # --- parts ---
+
+    def _candidate_location(self, first: int, last: int) -> Array:
+        """Log latency [T, S] of the candidate."""
+        s, start_s = self.scenario, self._start_s(first, last)
+        location = self._common(first, last) + self._bursts[1][first:last, None]
+        changed = np.where(s.touched()[None, :] & (start_s[:, None] >= s.onset_s), s.factor, s.rest)
+        cold = np.where(start_s < 120.0 - WARMUP_S, s.cold_factor, 1.0)
+        return np.asarray(location + np.log(changed) + np.log(cold)[:, None])
 
     def _start_s(self, first: int, last: int) -> Array:
         return np.asarray((np.arange(first, last) - self.lead_blocks) * BLOCK_S)
