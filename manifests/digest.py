@@ -56,6 +56,7 @@ _INJECTED = re.compile(
     r"|kubernetes\.io/(?:config|limit-ranger|psp)|consul\.hashicorp\.com/|instrumentation\.opentelemetry\.io/|vault\.hashicorp\.com/agent-inject-status"
     r"|deployment\.kubernetes\.io/|pod-template-hash$|controller-revision-hash|autoscaling\.k8s\.io/|vpaUpdates|vpaObservedContainers|weighlock\.dev/)"
 )
+_OURS = frozenset({("app.kubernetes.io/managed-by", "weighlock")})
 _SORTED_BY_NAME = frozenset({"volumes", "imagePullSecrets"})
 _SORTED_LISTS: dict[str, tuple[str, ...]] = {
     "volumeMounts": ("mountPath", "name"),
@@ -144,7 +145,7 @@ def _dropped(path: tuple[str, ...], item: Any, owner: Mapping[str, Any]) -> bool
         )
     ):
         return True
-    if len(path) >= 2 and path[-2] in ("annotations", "labels") and _INJECTED.match(key):
+    if len(path) >= 2 and path[-2] in ("annotations", "labels") and (_INJECTED.match(key) or (key, item) in _OURS):
         return True
     if key == "imagePullPolicy":
         image = str(owner.get("image") or "")

@@ -446,3 +446,10 @@ def test_c105_a_count_of_tokens_is_no_secret(build: Build) -> None:
         "ghcr.io/huggingface/text-generation-inference:2.4.0", env={"MODEL_ID": "org/m", "MAX_TOTAL_TOKENS": "4096"}
     )
     assert settings(result)["max-total-tokens"] == 4096
+
+
+def test_labels_that_the_controller_adds_are_no_difference() -> None:
+    ours = {"app.kubernetes.io/managed-by": "weighlock", "weighlock.dev/role": "server"}
+    assert equal_after_normalisation({"spec": {}}, {"metadata": {"labels": ours}, "spec": {}}) == []
+    theirs = {"app.kubernetes.io/managed-by": "helm"}
+    assert equal_after_normalisation({"spec": {}}, {"metadata": {"labels": theirs}, "spec": {}}) == ["metadata"]
