@@ -32,7 +32,7 @@ NODES = Path(__file__).with_name("system_nodes.yaml")
 API = "weighlock.dev/v1alpha1"
 CONTROL_PORT = 9901
 REQUESTS_PER_SECOND = 48
-HISTORY_SECONDS = 10
+HISTORY_SECONDS = 5
 CLOSING_SECONDS = 8  # until the last block of that time is closed
 POLICY: dict[str, Any] = {
     "tenants": {"from": {"header": "x-tenant"}, "required": ["acme", "globex"], "other": "pooled"},

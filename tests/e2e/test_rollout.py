@@ -1,0 +1,135 @@
+"""One change after another on the whole product: what a person sees, and what serves in the end."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.e2e.chaos import OperatorKiller, WeightSampler, operator_pid
+from tests.e2e.kube import wait_until
+from tests.e2e.system import API, AT_ONCE, Clients, Rollout, System, condition, failed, has_ended, is_true
+from tools.demo import checks
+from tools.demo.world import World
+
+pytestmark = pytest.mark.e2e
+COLUMNS = ["NAME", "PHASE", "STEP", "WEIGHT", "STABLE", "CANDIDATE", "WORST", "AGE"]
+
+
+class Serving(World):
+    """The demo's questions, asked about the tests' namespace."""
+
+    def get(self, kind: str, name: str = "", *, selector: str = "", namespace: str = "serving") -> dict[str, Any]:
+        return super().get(kind, name, selector=selector, namespace=namespace)
+
+
+def kubectl_wait(system: System, kind: str) -> subprocess.Popen[str]:
+    """`kubectl wait` for a condition, in the background."""
+    command = [
+        f"{Path(sys.executable).parent}/kubectl", f"--kubeconfig={system.cluster.kubeconfig()}",
+        "wait", "iro/chat", "-n", "serving", f"--for=condition={kind}", "--timeout=150s",
+    ]  # fmt: skip
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_a_change_applied_by_kubectl_is_promoted(system: System, chat: Rollout, clients: Clients) -> None:
+    spec = chat.spec()
+    body = {"apiVersion": API, "kind": "InferenceRollout", "metadata": {"name": "chat"}, "spec": spec}
+    done = system.run(
+        "admin", "kubectl", "apply", "--server-side", "--force-conflicts", "--field-manager=user", "-n", "serving",
+        "-f", "-", stdin=yaml.safe_dump(body),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    before = chat.status()["attempt"]
+    attempt = before if not is_true(chat.status(), "Completed") else before + 1
+    chat.wait("the attempt", lambda s: s["attempt"] >= attempt and s["candidate"])
+    completed = kubectl_wait(system, "Completed")
+    status = chat.wait_weight(20, 60)
+    header, row = system.run("viewer", "kubectl", "get", "iro", "-n", "serving").stdout.splitlines()
+    assert header.split() == COLUMNS
+    assert row.split()[:1] + row.split()[1:5] == ["chat", "Canary", "canary", "20", "20"]
+    assert status["stable"] in row and status["candidate"] in row
+    status = chat.wait("approval to be asked for", lambda s: is_true(s, "AwaitingApproval"), 60)
+    assert status["verdict"]["result"] == "PASS" and status["step"]["weight"] == 20
+    chat.takes("approve")
+    ended = chat.wait_ended(attempt, "Completed", 90)
+    chat.take_as_stable(spec)
+    out, errors = completed.communicate(timeout=30)
+    assert completed.returncode == 0 and "condition met" in out, errors
+    assert ended["stable"] == status["candidate"] and not is_true(ended, "RolledBack")
+    assert chat.weights() and not failed(clients.take())
+
+
+def test_a_worse_change_is_rolled_back_to_what_was_stored(system: System, chat: Rollout, clients: Clients) -> None:
+    world = Serving(system.folder, system.cluster)
+    stable = chat.status()["stable"]
+    before = checks.stable_pods(world, stable)
+    attempt = chat.begin(chat.spec("--max-num-seqs=1"))
+    rolled_back = kubectl_wait(system, "RolledBack")
+    status = chat.wait_ended(attempt, "RolledBack", 120)
+    out, errors = rolled_back.communicate(timeout=30)
+    assert rolled_back.returncode == 0 and "condition met" in out, errors
+    assert status["reason"] == "GateFailed" and status["verdict"]["worst"]["metric"] == "ttft"
+    assert condition(status, "InSync")["reason"] == "SpecRejected" and not is_true(status, "InSync")
+    for holds, sentence in checks.serves_what_was_stored(world, stable, before):
+        assert holds, sentence
+    met = [record for record in clients.take() if record["variant"] == "candidate"]
+    assert met == [], "users met a candidate that Shadow had seen"
+    wait_until("gates to hold stable alone", lambda: set(chat.weights()) == {0}, 20)
+    chat.settle()
+    assert is_true(chat.status(), "InSync")
+    rejudged = system.run("viewer", "weighlock", "history", "chat", "-n", "serving", "--rejudge", "-o", "json")
+    assert rejudged.returncode == 0, rejudged.stderr
+    assert json.loads(rejudged.stdout)
+
+
+def test_the_operator_is_killed_at_every_stage_of_an_attempt(system: System, chat: Rollout, clients: Clients) -> None:
+    spec = chat.spec(steps=AT_ONCE)
+    sampler = WeightSampler(chat.get, lambda: [p["metadata"]["name"] for p in chat.pods("weighlock.dev/gate=chat")])
+    xds = str(system.values["operator"]["xdsBind"])
+    with sampler, OperatorKiller(lambda: operator_pid(xds), 5, 9.0, seed=3) as killer:
+        attempt = chat.begin(spec)
+        chat.wait_weight(20, 90)
+        chat.wait("approval to be asked for", lambda s: is_true(s, "AwaitingApproval"), 120)
+        approve(chat)
+        chat.wait("the end", lambda s: has_ended(s, attempt), 120)
+    status = chat.status()
+    assert status["phase"] == "Completed", status["message"]
+    chat.take_as_stable(spec)
+    assert len(killer.kills) >= 3
+    assert sampler.violations == [] and sampler.samples > 100 and sampler.seen >= {0, 20, 50}
+    assert not failed(clients.take())
+
+
+def approve(chat: Rollout) -> None:
+    """Approve until the step is entered: evidence may turn between reading and signing."""
+
+    def attempt() -> bool:
+        status = chat.status()
+        if status["step"]["weight"] != 20:
+            return True
+        if is_true(status, "AwaitingApproval"):
+            chat.takes("approve")
+        return False
+
+    wait_until("the approved step", attempt, 60)
+
+
+def test_the_operator_is_killed_while_it_rolls_back(system: System, chat: Rollout, clients: Clients) -> None:
+    stable = chat.status()["stable"]
+    uids = chat.uids(stable)
+    attempt = chat.begin(chat.spec(steps=AT_ONCE))
+    status = chat.wait_weight(20)
+    with WeightSampler(chat.get, lambda: [p["metadata"]["name"] for p in chat.pods("weighlock.dev/gate=chat")]) as seen:
+        chat.takes("abort")
+        chat.wait("the rollback", lambda s: s["phase"] in ("RollingBack", "RolledBack"))
+        system.kill_part("operator")
+        ended = chat.wait_ended(attempt, "RolledBack", 60)
+        wait_until("gates to hold stable alone", lambda: set(chat.weights()) == {0}, 20)
+    assert ended["reason"] == "Aborted" and ended["stable"] == stable and status["candidate"] in ended["rejected"]
+    assert chat.uids(stable) == uids
+    assert seen.violations == [] and seen.samples
+    assert not failed(clients.take())
