@@ -121,7 +121,7 @@ class Actor:
 
     def _publish(self, s: Snapshot, plan: TrafficPlan) -> None:
         policy = s.attempt_policy if s.status.phase not in TERMINAL and s.attempt_policy else s.policy
-        self._data_plane.publish(make_gate_config(plan, s.spec, policy, self._judgement.bytes_per_token(s.key)))
+        self._data_plane.publish(make_gate_config(plan, s.spec, policy, self._judgement.body_size(s.key)))
 
     def _write_status(self, s: Snapshot, status: InferenceRolloutStatus) -> None:
         obj = self._cluster.get_cached("inferencerollouts", s.namespace, s.name)
@@ -332,13 +332,14 @@ def make_gate_config(
     plan: TrafficPlan,
     spec: InferenceRolloutSpec | None,
     policy: RolloutPolicySpec | None,
-    bytes_per_token: tuple[tuple[str, float], ...],
+    body_size: tuple[tuple[tuple[str, float], ...], tuple[tuple[str, float], ...]],
 ) -> GateConfig:
     """Everything that the gates need: the plan, spec.traffic and what of the policy concerns traffic."""
+    factors, overheads = body_size
     port = spec.traffic.port if spec else 8000
     include_usage = spec.traffic.include_usage if spec else True
     if policy is None:
-        return GateConfig(plan=plan, port=port, include_usage=include_usage, bytes_per_token=bytes_per_token)
+        return GateConfig(plan, port, include_usage, bytes_per_token=factors, overhead_bytes=overheads)
     source, mirror = policy.tenants.from_, policy.mirror
     return GateConfig(
         plan=plan,
@@ -350,7 +351,8 @@ def make_gate_config(
         required_tenants=policy.tenants.required,
         other_tenants=policy.tenants.other.value,
         bucket_edges=policy.length_buckets.edges,
-        bytes_per_token=bytes_per_token,
+        bytes_per_token=factors,
+        overhead_bytes=overheads,
         mirror_tenants=mirror.tenants,
         mirror_except=mirror.except_tenants,
         mirror_paths=mirror.paths,

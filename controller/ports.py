@@ -117,8 +117,8 @@ class Judgement(Protocol):
     def open_requests(self, rollout: str) -> Mapping[str, int] | None:
         """Unfinished requests by revision; None where the recorder does not answer."""
 
-    def bytes_per_token(self, rollout: str) -> tuple[tuple[str, float], ...]:
-        """Calibration that is in force for the rollout, by model."""
+    def body_size(self, rollout: str) -> tuple[tuple[tuple[str, float], ...], tuple[tuple[str, float], ...]]:
+        """Calibration in force for the rollout: (bytes per prompt token, overhead bytes), each by model."""
 
     def forget(self, rollout: str) -> None:
         """Stop following a deleted rollout."""

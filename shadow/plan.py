@@ -88,6 +88,7 @@ class GateConfig:
         other_tenants: `pooled`, `each` or `ignore`.
         bucket_edges: upper edges of length buckets, prompt tokens.
         bytes_per_token: calibrated request-body bytes per prompt token, by model (`""`: any model).
+        overhead_bytes: calibrated bytes of a request body that are no prompt, by model likewise.
         mirror_tenants: tenants that may be copied (`*`: all).
         mirror_except: tenants that are never copied.
         mirror_paths: request paths that may be copied.
@@ -104,6 +105,7 @@ class GateConfig:
     other_tenants: str = "pooled"
     bucket_edges: tuple[int, ...] = (512, 2048)
     bytes_per_token: tuple[tuple[str, float], ...] = (("", 4.0),)
+    overhead_bytes: tuple[tuple[str, float], ...] = ()
     mirror_tenants: tuple[str, ...] = ("*",)
     mirror_except: tuple[str, ...] = ()
     mirror_paths: tuple[str, ...] = ("/v1/chat/completions", "/v1/completions")

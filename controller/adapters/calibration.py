@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 HISTORY_ATTEMPT = 0
 DEFAULT = (("", 4.0),)
-_KEY = "bytesPerToken"
+_KEY, _OVERHEAD_KEY = "bytesPerToken", "overheadBytes"
+Factors = tuple[tuple[str, float], ...]
 
 
 class Calibrations:
@@ -24,18 +25,19 @@ class Calibrations:
     def __init__(self, client: "RecorderClient") -> None:
         self._client = client
         self._lock = threading.Lock()
-        self._known: dict[str, tuple[tuple[str, float], ...]] = {}
+        self._known: dict[str, tuple[Factors, Factors]] = {}
         self._wanted: dict[str, Mapping[str, Any]] = {}
         self._done: dict[str, str] = {}
 
-    def of(self, rollout: str) -> tuple[tuple[str, float], ...]:
-        """Factors by model; the default before the first calibration."""
+    def of(self, rollout: str) -> tuple[Factors, Factors]:
+        """(bytes per token, overhead bytes) by model; the default before the first calibration."""
         with self._lock:
-            return self._known.get(rollout, DEFAULT)
+            return self._known.get(rollout, (DEFAULT, ()))
 
     def body(self, rollout: str) -> dict[str, Any]:
         """What an attempt's setup says about it."""
-        return {_KEY: dict(self.of(rollout))}
+        factors, overheads = self.of(rollout)
+        return {_KEY: dict(factors), _OVERHEAD_KEY: dict(overheads)}
 
     def want(self, rollout: str, policy: Mapping[str, Any]) -> None:
         """The policy by which history is counted from now on; never waits."""
@@ -51,14 +53,24 @@ class Calibrations:
         if is_done or policy is None:
             return
         kept = self._client.setup(rollout, HISTORY_ATTEMPT) or {}
-        factors = dict(kept.get(_KEY) or {}) or dict(self._client.stats(rollout).get("bytes_per_token") or {})
+        factors, overheads = dict(kept.get(_KEY) or {}), dict(kept.get(_OVERHEAD_KEY) or {})
+        if not factors:
+            seen = self._client.stats(rollout)
+            factors, overheads = dict(seen.get("bytes_per_token") or {}), dict(seen.get("overhead_bytes") or {})
         if kept.get("contract") != dict(policy) or (factors and kept.get(_KEY) != factors):
-            self._client.put_setup(rollout, {"attempt": HISTORY_ATTEMPT, "contract": dict(policy), _KEY: factors})
+            body = {"attempt": HISTORY_ATTEMPT, "contract": dict(policy), _KEY: factors, _OVERHEAD_KEY: overheads}
+            self._client.put_setup(rollout, body)
         with self._lock:
             self._done[rollout] = mark
             if factors:
-                factors.setdefault("", sum(factors.values()) / len(factors))
-                self._known[rollout] = tuple(sorted(factors.items()))
+                self._known[rollout] = (_with_any(factors), _with_any(overheads))
+
+
+def _with_any(factors: dict[str, float]) -> Factors:
+    """Factors by model, with the mean for models that were never seen."""
+    if not factors:
+        return ()
+    return tuple(sorted({"": sum(factors.values()) / len(factors), **factors}.items()))
 
 
 def _mark(policy: Mapping[str, Any]) -> str:

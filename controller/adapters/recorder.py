@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import structlog
 
-from controller.adapters.calibration import Calibrations
+from controller.adapters.calibration import Calibrations, Factors
 from controller.core.evidence import evidence_hash
 from controller.core.snapshot import JudgeView
 from controller.judging import AttemptJudge
@@ -322,7 +322,7 @@ class Judgements:
         """See the protocol."""
         self._calibrations.want(rollout, policy)
 
-    def bytes_per_token(self, rollout: str) -> tuple[tuple[str, float], ...]:
+    def body_size(self, rollout: str) -> tuple[Factors, Factors]:
         """See the protocol."""
         return self._calibrations.of(rollout)
 

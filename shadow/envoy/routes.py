@@ -61,6 +61,7 @@ def make_filter_text(config: GateConfig, copy_share: float) -> str:
             "edges": list(config.bucket_edges),
             "buckets": bucket_names(config.bucket_edges),
             "bytes_per_token": dict(config.bytes_per_token),
+            "overhead_bytes": dict(config.overhead_bytes),
             "include_usage": config.include_usage,
             "mirror_tenants": dict.fromkeys(config.mirror_tenants, True),
             "mirror_except": dict.fromkeys(config.mirror_except, True),

@@ -308,6 +308,7 @@ class RolloutLog:
         return {
             **self.stats.view(now_s),
             "bytes_per_token": self.calibration.view(),
+            "overhead_bytes": self.calibration.overheads(),
             "attempt": self._current,
             "step": current.step if current else None,
             "stage": current.stage if current else None,

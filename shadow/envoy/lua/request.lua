@@ -61,7 +61,8 @@ end
 -- Prompt tokens as far as the size of the body tells, and the bucket they fall into.
 function M.estimate(cfg, bytes, model)
   local ratio = cfg.bytes_per_token[model or ""] or cfg.bytes_per_token[""] or 4
-  return ceil(bytes / ratio)
+  local overhead = cfg.overhead_bytes[model or ""] or cfg.overhead_bytes[""] or 0
+  return ceil(math.max(bytes - overhead, 0) / ratio)
 end
 
 function M.bucket(cfg, tokens)

@@ -76,6 +76,13 @@ def test_estimate_uses_the_models_ratio() -> None:
     assert request.module.estimate(request.config, 1000, None) == 250
 
 
+def test_estimate_leaves_out_what_is_no_prompt() -> None:
+    request = Request(bytes_per_token=(("", 4.0),), overhead_bytes=(("", 200.0), ("bare", 0.0)))
+    assert request.module.estimate(request.config, 1000, "other") == 200
+    assert request.module.estimate(request.config, 1000, "bare") == 250
+    assert request.module.estimate(request.config, 100, "other") == 0
+
+
 @pytest.mark.parametrize(
     ("body", "reason"),
     [

@@ -68,7 +68,7 @@ class StubRecorder:
 
     def stats(self, rollout: str) -> dict[str, Any]:
         self._answer()
-        return {"bytes_per_token": {"m": 5.0}}
+        return {"bytes_per_token": {"m": 5.0}, "overhead_bytes": {"m": 90.0}}
 
     def close(self) -> None:
         return None
@@ -180,9 +180,10 @@ def test_history_is_counted_by_the_policy_and_calibrated(scene: Scene) -> None:
     scene.judgements.put_history_contract("ns/chat", POLICY)
     scene.view(attempt=0)
     scene.wait(lambda: 0 in scene.recorder.bodies)
-    scene.wait(lambda: scene.judgements.bytes_per_token("ns/chat") == (("", 5.0), ("m", 5.0)))
+    expected = (("", 5.0), ("m", 5.0)), (("", 90.0), ("m", 90.0))
+    scene.wait(lambda: scene.judgements.body_size("ns/chat") == expected)
     assert scene.recorder.bodies[0]["contract"] == POLICY
-    assert Calibrations(scene.recorder).of("ns/other") == (("", 4.0),)  # type: ignore[arg-type]
+    assert Calibrations(scene.recorder).of("ns/other") == ((("", 4.0),), ())  # type: ignore[arg-type]
 
 
 def test_late_blocks_of_the_step_before_are_no_evidence_of_this_one() -> None:

@@ -163,8 +163,8 @@ class FakeJudgement:
     def open_requests(self, rollout: str) -> Mapping[str, int] | None:
         return {}
 
-    def bytes_per_token(self, rollout: str) -> tuple[tuple[str, float], ...]:
-        return (("", 4.0),)
+    def body_size(self, rollout: str) -> tuple[tuple[tuple[str, float], ...], tuple[tuple[str, float], ...]]:
+        return (("", 4.0),), ()
 
     def forget(self, rollout: str) -> None:
         return None
