@@ -1,0 +1,183 @@
+"""`weighlock judge` and `weighlock plan` as a user calls them."""
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from controller.cli.main import main
+from policies.records import RequestRecord
+from tests.unit.policies.conftest import START_S, traffic
+
+POLICY = """
+apiVersion: weighlock.dev/v1alpha1
+kind: RolloutPolicy
+metadata: {name: chat}
+spec:
+  tenants: {from: {header: x-tenant}, required: [a], other: ignore}
+  lengthBuckets: {edges: [512]}
+  gates:
+  - {metric: ttft, percentile: "99", margin: "100%", limit: 1s}
+  - {metric: success, limit: "99%"}
+  evidence: {history: 90s, minStep: 35s, minBlocks: 6, warmup: 10s}
+"""
+ROW_FIELDS = (
+    "tenant bucket metric gate verdict n_stable n_candidate exceed_stable exceed_candidate estimate_stable "
+    "estimate_candidate ratio_low ratio_high low high limit e_pass e_fail phi needed_requests eta_s reason"
+)
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> str:
+    path = tmp_path / "policy.yaml"
+    path.write_text(POLICY)
+    return str(path)
+
+
+def write(path: Path, records: list[RequestRecord]) -> str:
+    content = b"".join(r.to_json_line() for r in records)
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return str(path)
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> str:
+    rng = np.random.default_rng(1)
+    return write(tmp_path / "history.jsonl.gz", traffic(rng, "stable", 95, 16, start_s=START_S - 95))
+
+
+def arms(factor: float, seconds: float = 200.0) -> tuple[list[RequestRecord], list[RequestRecord]]:
+    rng = np.random.default_rng(2)
+    return traffic(rng, "stable", seconds, 16), traffic(rng, "candidate", seconds, 16, factor=factor)
+
+
+def judge(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, object]]:
+    code = main(["judge", "-o", "json", *arguments])
+    return code, json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(("factor", "code", "verdict"), [(1.0, 0, "PASS"), (4.0, 1, "FAIL")])
+def test_verdict_and_exit_code(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    policy: str,
+    history: str,
+    factor: float,
+    code: int,
+    verdict: str,
+) -> None:
+    stable, candidate = arms(factor)
+    mixed = stable + candidate
+    np.random.default_rng(3).shuffle(mixed)  # type: ignore[arg-type]
+    path = write(tmp_path / "records.jsonl", mixed)
+    got, document = judge(capsys, "--policy", policy, "--records", path, "--history", history)
+    assert (got, document["verdict"]) == (code, verdict)
+    rows = document["strata"]
+    assert isinstance(rows, list) and len(rows) == 3
+    assert {(r["metric"], r["gate"]) for r in rows} == {
+        ("ttft", "p99-margin"),
+        ("ttft", "p99-limit"),
+        ("success", "limit"),
+    }
+    assert all(set(ROW_FIELDS.split()) <= r.keys() for r in rows)
+    decided = document["decided_at_s"]
+    assert isinstance(decided, float) and 20 <= decided <= 200
+    rollback = document["rollback"]
+    assert isinstance(rollback, dict)
+    assert (rollback["e"] >= rollback["threshold"]) == (verdict == "FAIL")
+    if verdict == "FAIL":
+        assert {"tenant", "bucket", "metric", "gate", "e"} <= rollback["culprits"][0].keys()
+
+
+def test_two_files_at_different_times_are_aligned(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], policy: str, history: str
+) -> None:
+    from dataclasses import replace
+
+    stable, candidate = arms(1.0)
+    later = [replace(r, t_start_s=r.t_start_s + 7200, variant="stable") for r in candidate]
+    code, document = judge(
+        capsys,
+        *("--policy", policy, "--history", history, "--stable", write(tmp_path / "s.jsonl", stable)),
+        *("--candidate", write(tmp_path / "c.jsonl.gz", later)),
+    )
+    assert code == 0 and document["verdict"] == "PASS"
+
+
+def test_little_data_is_inconclusive_and_says_what_is_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], policy: str, history: str
+) -> None:
+    stable, candidate = arms(1.0, 20)
+    path = write(tmp_path / "records.jsonl", stable + candidate)
+    code, document = judge(capsys, "--policy", policy, "--records", path, "--history", history)
+    assert code == 3 and document["verdict"] == "INCONCLUSIVE" and document["decided_at_s"] is None
+    limits = [r for r in document["strata"] if r["gate"] == "p99-limit"]  # type: ignore[union-attr]
+    assert limits[0]["needed_requests"] > 0 and limits[0]["eta_s"] > 0
+    assert {h["reason"] for h in document["holds"]} >= {"MinStep", "TooFewRequests"}  # type: ignore[union-attr]
+
+
+def test_without_history_margins_wait_and_phi_is_four(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], policy: str
+) -> None:
+    stable, candidate = arms(1.0, 60)
+    path = write(tmp_path / "records.jsonl", stable + candidate)
+    code, document = judge(capsys, "--policy", policy, "--records", path)
+    rows = {r["gate"]: r for r in document["strata"]}  # type: ignore[union-attr]
+    assert code == 3
+    assert rows["p99-margin"]["n_stable"] < rows["p99-limit"]["n_stable"] - 250, "the first 300 set the threshold"
+    assert all(r["phi"] >= 4 for r in rows.values())
+    assert any("phi is at least 4" in w for w in document["warnings"])  # type: ignore[union-attr]
+
+
+def test_without_stable_a_margin_is_never_proven(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], policy: str
+) -> None:
+    path = write(tmp_path / "c.jsonl", arms(1.0)[1])
+    code, document = judge(capsys, "--policy", policy, "--candidate", path)
+    assert code == 3 and document["verdict"] == "INCONCLUSIVE"
+
+
+@pytest.mark.parametrize(
+    ("policy_text", "records", "words"),
+    [
+        (POLICY, b"{broken\n", "line 1"),
+        (POLICY, b'{"id": "x", "tenant": "a"}\n', "t_start_s is missing"),
+        (POLICY, b"", "holds no request record"),
+        (POLICY.replace("minStep", "minStpe"), b"", "did you mean minStep?"),
+        (POLICY.replace('"100%"', '"0.2%"'), b"", "gates[0].margin"),
+        (POLICY.replace("limit: 1s", "limit: 1"), b"", "gates.0.limit"),
+        ("[1", b"", "is no YAML"),
+        ("kind: Deployment\n", b"", "no RolloutPolicy"),
+    ],
+)
+def test_bad_input_is_one_line_that_names_the_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], policy_text: str, records: bytes, words: str
+) -> None:
+    (tmp_path / "p.yaml").write_text(policy_text)
+    (tmp_path / "r.jsonl").write_bytes(records)
+    code = main(["judge", "--policy", str(tmp_path / "p.yaml"), "--records", str(tmp_path / "r.jsonl")])
+    captured = capsys.readouterr()
+    assert code == 2 and captured.out == ""
+    assert words in captured.err and len(captured.err.strip().splitlines()) == 1
+
+
+def test_plan_says_minutes_and_what_cannot_pass(capsys: pytest.CaptureFixture[str], policy: str, history: str) -> None:
+    assert main(["plan", "-o", "json", "--policy", policy, "--records", history, "--share", "50%"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["cannot_pass"] == [] and 0.5 < document["minutes_90"] < 10
+    row = next(r for r in document["strata"] if r["gate"] == "p99-margin")
+    assert row["rate_rps"] == pytest.approx(8, rel=0.1)
+    assert 800 < row["requests_needed_50"] <= row["requests_needed_90"] < 3000
+    assert main(["plan", "-o", "json", "--policy", policy, "--records", history, "--steps", "5,25,50"]) == 0
+    steps = json.loads(capsys.readouterr().out)["steps"]
+    assert [s["share"] for s in steps] == [0.05, 0.25, 0.5]
+    assert steps[0]["minutes_90"] > steps[2]["minutes_90"]
+
+
+def test_plan_refuses_a_share_that_leaves_nothing_to_compare(
+    capsys: pytest.CaptureFixture[str], policy: str, history: str
+) -> None:
+    assert main(["plan", "--policy", policy, "--records", history, "--share", "100%"]) == 2
+    assert "stable needs requests" in capsys.readouterr().err
