@@ -35,6 +35,7 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--no-run", action="store_true", help="only make table and plot of what is stored")
     parser.add_argument("--digest", help="with --no-run: results of this code digest instead of the present one")
+    parser.add_argument("--note", default="", help="Markdown to print below the table's head")
     parser.add_argument("--docs", type=Path, help="also write the pages into this folder (docs/)")
     return parser.parse_args(argv)
 
@@ -116,7 +117,7 @@ def main(argv: list[str]) -> int:
     mode = "--full" if args.full else "--quick"
     only = f" --scenarios {args.scenarios}" if args.scenarios else ""
     command = f"python -m tools.bench.judge {mode}{only} --seed {args.seed}"
-    head = table.Head(command, args.seed, digest)
+    head = table.Head(command, args.seed, digest, args.note)
     results = {s.name: load_runs(paths[s.name])[:wanted] for s, wanted in plan}
     table.write(args.out, head, [s for s, _ in plan], results)
     if args.docs is not None:

@@ -37,11 +37,12 @@ CANNOT_PROMOTE = frozenset({Truth.ROLLBACK, Truth.HOLD, Truth.BOUNDARY})
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What the table was made with."""
+    """What the table was made with, and what its reader should know."""
 
     command: str
     seed: int
     code: str
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +271,8 @@ def markdown(
     results: Mapping[str, Sequence[RunResult]],
 ) -> str:
     parts = [HEADER.format(**asdict(head), date=datetime.date.today())]
+    if head.note:
+        parts.append(head.note.strip() + "\n")
     without = [s.name for s in scenarios if s.name not in found]
     if without:
         parts.append(f"**Not run yet with this code:** {', '.join(without)}.\n")
