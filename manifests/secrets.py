@@ -21,8 +21,11 @@ _COUNTS_TOKENS = re.compile(
 )
 _NUMBER = re.compile(r"^\s*-?[\d.]+[kKmMgG]?\s*$")
 _FLAG_SECRET = re.compile(
-    r"^(?:.*[-_])?(?:api[-_]?keys?|secret(?:[-_].*)?|password|passphrase|keyfile[-_]password|credentials?|access[-_]key(?:[-_]id)?"
-    r"|(?:hf|auth|access|admin|bearer|github|hub|use[-_]auth)[-_]tokens?|token)$"
+    r"^(?:.*[-_])?(?:api[-_]?keys?|secret(?:[-_].*)?|password|passphrase|credentials?|access[-_]key(?:[-_]id)?|token"
+    r"|(?:api|auth|access|bearer|hf|secret)[-_]tokens)$"
+)
+_FLAG_COUNTS = re.compile(
+    r"(?:per|first|next|inter|output|input|prompt|draft|last|spec|max|min|num|n|prefill|batched|queued|scheduled)[-_]"
 )
 _VALUE_SECRET = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{6,}|sk-[A-Za-z0-9_-]{6,}|gh[pousr]_[A-Za-z0-9]{16,}|glpat-[\w-]{16,}|AKIA[0-9A-Z]{16}|xox[abp]-[\w-]{10,}"
@@ -50,8 +53,12 @@ def is_secret_env(name: str, value: object = None) -> bool:
 
 
 def is_secret_flag(name: str) -> bool:
-    """Whether a flag's name (without dashes) says that its value is a secret."""
-    return bool(_FLAG_SECRET.match(name.lower())) and not re.search(r"tokeniz", name, re.IGNORECASE)
+    """Whether a flag's name (without dashes) says that its value is a secret; a count of tokens is none."""
+    lowered = name.lower()
+    if not _FLAG_SECRET.match(lowered):
+        return False
+    counts = lowered.endswith("token") and _FLAG_COUNTS.search(lowered)
+    return not counts and not lowered.startswith(("allow-", "allow_"))
 
 
 def redact_text(text: str) -> str:

@@ -42,7 +42,7 @@ V0_BOOL = {
     "--prefill-round-robin-balance",
     "--cpu-moe",
 }
-STRINGS = {"--fit", "--flash-attn", "--sharded", "--cuda-graphs"}
+STRINGS = {"--debug-tensor-dump-inject", "--fit", "--flash-attn", "--sharded", "--cuda-graphs"}
 INTS = {
     "--num-shard",
     "--max-input-tokens",
