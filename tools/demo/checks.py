@@ -12,6 +12,7 @@ from typing import Any
 from scipy.stats import binom
 
 from manifests.digest import equal_after_normalisation
+from policies.blocks import Block
 from tools.demo.world import ROLLOUT, World
 
 Finding = tuple[bool, str]
@@ -74,19 +75,19 @@ def nobody_was_cut(records: list[dict[str, Any]]) -> Finding:
     )
 
 
-def live_by_step(blocks: list[dict[str, Any]]) -> dict[tuple[int, int, str, int], Counter[str]]:
+def live_by_step(blocks: list[Block]) -> dict[tuple[int, int, str, int], Counter[str]]:
     """(attempt, step, stage, weight) -> live requests by variant, from the recorder's blocks."""
     steps: dict[tuple[int, int, str, int], Counter[str]] = {}
     for block in blocks:
-        key = (block["attempt"], block["step"], block["stage"], block["weight"])
+        key = (block.attempt, block.step, block.stage, block.weight)
         counter = steps.setdefault(key, Counter())
-        for cell in block["cells"]:
-            if cell["kind"] == "live":
-                counter[cell["variant"]] += cell["routed"]
+        for cell in block.cells:
+            if cell.kind == "live":
+                counter[cell.variant] += cell.routed
     return steps
 
 
-def split_within_band(blocks: list[dict[str, Any]]) -> list[Finding]:
+def split_within_band(blocks: list[Block]) -> list[Finding]:
     """Observed share of the candidate within the binomial band of the declared weight, at every step."""
     findings = []
     for (_, _, stage, weight), counter in sorted(live_by_step(blocks).items()):
@@ -100,25 +101,25 @@ def split_within_band(blocks: list[dict[str, Any]]) -> list[Finding]:
     return findings
 
 
-def live_requests_that_met(blocks: list[dict[str, Any]]) -> int:
+def live_requests_that_met(blocks: list[Block]) -> int:
     """Live requests that the candidate served in an attempt."""
     return sum(counter["candidate"] for counter in live_by_step(blocks).values())
 
 
-def load_parity(blocks: list[dict[str, Any]]) -> list[Finding]:
+def load_parity(blocks: list[Block]) -> list[Finding]:
     """At small weights: the candidate's load per replica against its load at 100 %, and the tenant mix."""
     findings = []
-    for stage, weight in sorted({(b["stage"], b["weight"]) for b in blocks if b["stage"] in ("shadow", "canary")}):
+    for stage, weight in sorted({(b.stage, b.weight) for b in blocks if b.stage in ("shadow", "canary")}):
         served: Counter[str] = Counter()
         live: Counter[str] = Counter()
         pods: set[str] = set()
-        for block in (b for b in blocks if (b["stage"], b["weight"]) == (stage, weight)):
-            for cell in block["cells"]:
-                if cell["kind"] == "live":
-                    live[cell["tenant"]] += cell["routed"]
-                if cell["variant"] == "candidate" and cell["kind"] != "probe":
-                    served[cell["tenant"]] += cell["routed"]
-                    pods.add(cell["pod"])
+        for block in (b for b in blocks if (b.stage, b.weight) == (stage, weight)):
+            for cell in block.cells:
+                if cell.kind == "live":
+                    live[cell.tenant] += cell.routed
+                if cell.variant == "candidate" and cell.kind != "probe":
+                    served[cell.tenant] += cell.routed
+                    pods.add(cell.pod)
         findings.extend(_parity(stage, weight, served, live, len(pods)))
     return findings
 

@@ -21,6 +21,7 @@ from urllib.parse import quote
 import httpx
 import yaml
 
+from policies.blocks import Block
 from tools import release
 from tools.devcluster.bootstrap import ApiClient
 from tools.devcluster.cluster import Cluster
@@ -139,6 +140,8 @@ class World:
         url = f"{self.evidence_url}/api/v1/rollouts/{NAMESPACE}/{ROLLOUT}{path}"
         answer = httpx.get(url, headers={"Authorization": f"Bearer {self.cluster.token('admin')}"}, timeout=30)
         answer.raise_for_status()
+        if "ndjson" in answer.headers.get("content-type", ""):
+            return {"lines": answer.text.splitlines()}
         body: dict[str, Any] = answer.json()
         return body
 
@@ -154,10 +157,9 @@ class World:
         found: dict[str, Any] = self.wait(f"the evidence API's answer to {path}", probe, seconds)
         return found
 
-    def blocks(self, attempt: int) -> list[dict[str, Any]]:
+    def blocks(self, attempt: int) -> list[Block]:
         """Closed blocks of an attempt, from the store."""
-        found: list[dict[str, Any]] = self.patient_evidence(f"/blocks?attempt={attempt}")["blocks"]
-        return found
+        return [Block.from_json(line) for line in self.patient_evidence(f"/blocks?attempt={attempt}")["lines"]]
 
     def install(self) -> None:
         """Chart, namespace, and the rights of the approver and the viewer."""
