@@ -18,7 +18,7 @@ from manifests.compare import Meaning
 from manifests.engines.grammar import catalogs_of
 from manifests.lines import Change, Unknown, change
 from manifests.lint import findings_of
-from manifests.model import REDACTED, Finding, ImportResult, Manifest, Setting, canonical_json
+from manifests.model import REDACTED, Finding, ImportResult, Manifest, Setting, canonical_json, plain
 
 _CLASS_ORDER = {"semantic-exact": 0, "none": 0, "distribution-exact": 1, "approximate": 2, "contract-change": 3}
 _CONSEQUENCE_ORIGINS = frozenset({"derived", "hardware-default"})
@@ -86,21 +86,24 @@ class Diff:
 
     def to_json(self) -> dict[str, Any]:
         """The shape of ``weighlock diff -o json``."""
-        return {
-            "old": _names(self.old),
-            "new": _names(self.new),
-            "effective": self.effective,
-            "class": self.correctness,
-            "changes": [line.to_json() for line in self.changes],
-            "primary": self.primary,
-            "split_order": [
-                {"mechanism": s.mechanism, "class": s.correctness, "settings": list(s.settings), "advice": s.advice}
-                for s in self.split_order
-            ],
-            "unresolved": [unknown.to_json() for unknown in self.unresolved],
-            "warnings": [warning.to_json() for warning in self.warnings],
-            "sentences": self.sentences(),
-        }
+        out: dict[str, Any] = plain(
+            {
+                "old": _names(self.old),
+                "new": _names(self.new),
+                "effective": self.effective,
+                "class": self.correctness,
+                "changes": [line.to_json() for line in self.changes],
+                "primary": self.primary,
+                "split_order": [
+                    {"mechanism": s.mechanism, "class": s.correctness, "settings": list(s.settings), "advice": s.advice}
+                    for s in self.split_order
+                ],
+                "unresolved": [unknown.to_json() for unknown in self.unresolved],
+                "warnings": [warning.to_json() for warning in self.warnings],
+                "sentences": self.sentences(),
+            }
+        )
+        return out
 
 
 def _names(manifests: Iterable[Manifest]) -> Any:

@@ -171,6 +171,9 @@ def _index(obj: JsonObject, scope: Scope) -> None:
     kind, name = obj.get("kind"), name_of(obj)
     if kind == "ConfigMap":
         scope.configmaps[(namespace_of(obj), name)] = obj
+    elif kind == "RunManifest":
+        for held, data in mapping(mapping(obj.get("spec")).get("configMaps")).items():
+            scope.configmaps.setdefault((namespace_of(obj), str(held)), {"data": mapping(data)})
     elif kind == "ResourceClaimTemplate":
         scope.claims[name] = obj
     elif kind in ("ServingRuntime", "ClusterServingRuntime"):

@@ -203,7 +203,8 @@ class Manifest:
             out["reason"] = self.reason
         if self.patch:
             out["patch"] = True
-        return out
+        plain_out: dict[str, Any] = plain(out)
+        return plain_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,11 +253,24 @@ class ImportResult:
         """The shape of ``weighlock import -o json``."""
         return {
             "manifests": [manifest.to_json() for manifest in self.manifests],
-            "documents": [document.to_json() for document in self.documents],
-            "warnings": [warning.to_json() for warning in self.warnings],
+            "documents": plain([document.to_json() for document in self.documents]),
+            "warnings": plain([warning.to_json() for warning in self.warnings]),
         }
 
 
 def canonical_json(value: Any) -> str:
     """One text per value: sorted keys, no blanks, ASCII; what digests and comparisons are made of."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=str)
+
+
+def plain(value: Any) -> Any:
+    """The same value in builtin types only: strings and numbers that know their line or spelling lose it."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, float) and type(value) is not float:
+        return float(value)
+    return value

@@ -181,3 +181,28 @@ def read_leader_worker_set(obj: JsonObject, scope: Scope) -> list[Workload]:
         rank = "worker" if leader else None
         out.append(workload_of(obj, worker, "spec.leaderWorkerTemplate.workerTemplate.spec", rank=rank, **shared))
     return out
+
+
+@reader("InferenceRollout", "RunManifest")
+def read_own_roles(obj: JsonObject, scope: Scope) -> list[Workload]:
+    """Our own objects: ``spec.roles`` with a pod template or a leaderWorkerTemplate each, or ``spec.template``
+    alone."""
+    spec = mapping(obj.get("spec"))
+    roles = items(spec.get("roles"))
+    if not roles and mapping(spec.get("template")):
+        roles = [{"name": name_of(obj), "replicas": spec.get("replicas"), "template": spec["template"]}]
+    manifest = mapping(spec.get("manifest"))
+    out: list[Workload] = []
+    for index, role in enumerate(roles):
+        name = str(role.get("name") or f"role-{index}")
+        kind = next((word for word in ("prefill", "decode", "router", "frontend") if word in name.lower()), None)
+        template = mapping(role.get("template"))
+        group = mapping(role.get("leaderWorkerTemplate")) or (template if role.get("leaderWorker") else {})
+        shared: JsonObject = {"name": name, "role": kind, "extra": manifest}
+        if group:
+            inner = {**obj, "spec": {"leaderWorkerTemplate": group, "replicas": role.get("replicas")}}
+            out += [replace(found, **shared) for found in read_leader_worker_set(inner, scope)]
+        else:
+            path = f"spec.roles[{index}].template.spec"
+            out.append(workload_of(obj, template, path, replicas=whole_number(role.get("replicas")), **shared))
+    return out
