@@ -14,7 +14,7 @@ from typing import Any
 
 from manifests import digest, pods
 from manifests.codes import make_finding
-from manifests.engines import sources
+from manifests.engines import grammar, sources
 from manifests.images import ImageFacts, image_facts
 from manifests.importers.registry import JsonObject, Scope, Workload, items, text_list
 from manifests.launch import Arg, CommandLine, Context, Launch, read_command_line
@@ -157,6 +157,8 @@ class _Part:
 def _part(workload: Workload, container: _Container) -> _Part | None:
     launch, image = container.line.launch, container.image
     name = str(container.spec.get("name") or "")
+    if workload.patch and launch is None and not container.spec.get("image"):
+        return _patch_part(workload, container)
     fixed = name in workload.server
     if launch is not None and launch.kind != "ray":
         role = _role(workload, container, launch)
@@ -204,6 +206,25 @@ def _part(workload: Workload, container: _Container) -> _Part | None:
         )
     role = "worker" if workload.rank == "worker" and launch is None else _role(workload, container, None)
     return _Part(role, engine, _argument_launch(workload, container, engine), _no_launch_reason(workload, container))
+
+
+def _patch_part(workload: Workload, container: _Container) -> _Part | None:
+    """What a patch sets: its engine is known only where its flags belong to one engine alone."""
+    if not any(container.spec.get(key) for key in ("command", "args", "env", "resources")):
+        return None
+    argv = container.line.argv
+    flags = [argument for argument in argv if argument.text.startswith("-")]
+    fitting = []
+    for name in ("vllm", "sglang", "trtllm", "tgi"):
+        parsed = grammar.parse(Launch(name, name, argv, style=_LAUNCH_STYLE.get(name, "argparse")), None)
+        if flags and not any(code in ("unknown-flag", "unknown-short-flag") for code, _ in parsed.findings):
+            fitting.append(name)
+    role = workload.role or "server"
+    reason = "a patch: only what it sets is known"
+    if len(fitting) == 1:
+        engine = fitting[0]
+        return _Part(role, engine, Launch(engine, engine, argv, style=_LAUNCH_STYLE.get(engine, "argparse")), reason)
+    return _Part(role, "unknown", Launch("unknown", "", argv, style="generic") if flags else None, reason)
 
 
 def _has_server(workload: Workload, container: _Container) -> bool:

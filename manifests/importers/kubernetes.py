@@ -125,6 +125,9 @@ def read_templated(obj: JsonObject, scope: Scope) -> list[Workload]:
     replicas = whole_number(spec.get("replicas"))
     if replicas is None and kind in ("Deployment", "StatefulSet", "ReplicaSet"):
         replicas = 1
+    if not items(mapping(template.get("spec")).get("containers")):
+        note = "a patch, or an object without containers: nothing in it can serve"
+        return [workload_of(obj, template, "spec.template.spec", replicas=replicas, notes=(note,))]
     return [workload_of(obj, template, "spec.template.spec", replicas=replicas)]
 
 
