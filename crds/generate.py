@@ -4,7 +4,10 @@ Run as `python -m crds.generate` (or with `--check`, which only compares). The c
 Knows nothing of a cluster: models in, YAML out.
 """
 
+import inspect
+import re
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ import yaml
 from pydantic import BaseModel
 
 from crds.admission import admission_objects
+from crds.v1alpha1 import conditions
 from crds.v1alpha1.action import RolloutActionSpec
 from crds.v1alpha1.common import GROUP, VERSION
 from crds.v1alpha1.manifest import RunManifestSpec
@@ -20,6 +24,7 @@ from crds.v1alpha1.rollout import InferenceRolloutSpec, InferenceRolloutStatus
 
 ROOT = Path(__file__).resolve().parent.parent
 OUTPUTS = (ROOT / "crds" / "yaml", ROOT / "helm" / "weighlock" / "crds")
+WORDS_PAGE = ROOT / "docs" / "conditions.md"
 CHART_TEMPLATES = ROOT / "helm" / "weighlock" / "templates"
 
 _KEPT = (
@@ -251,12 +256,37 @@ def _dump(*objects: dict[str, Any]) -> str:
     return header + yaml.safe_dump_all(objects, sort_keys=False, width=110)
 
 
+def make_words_page() -> str:
+    """Phases, conditions and reasons as a page: each value with the comment that stands beside it in the source."""
+    page = [
+        "# Phases, conditions, reasons",
+        "",
+        "Written by `python -m crds.generate` from `crds/v1alpha1/conditions.py`.",
+        "",
+    ]
+    for title, enum in (
+        ("Phases", conditions.Phase),
+        ("Conditions", conditions.ConditionType),
+        ("Reasons", conditions.Reason),
+    ):
+        page += [f"## {title}", "| value | meaning |", "|---|---|", *_rows(enum), ""]
+    return "\n".join(page)
+
+
+def _rows(enum: type[StrEnum]) -> list[str]:
+    lines = re.findall(r'^    [A-Z_]+ = "(\w+)"  # (.+)$', inspect.getsource(enum), re.M)
+    if [value for value, _ in lines] != [member.value for member in enum]:
+        raise ValueError(f"{enum.__name__}: every value needs a comment beside it that says what it means")
+    return [f"| `{value}` | {meaning} |" for value, meaning in lines]
+
+
 def render() -> dict[Path, str]:
     """Every generated file and its text."""
     files = {folder / name: _dump(crd) for folder in OUTPUTS for name, crd in make_crds().items()}
     admission = _dump(*admission_objects())
     files[ROOT / "crds" / "yaml" / "admission.yaml"] = admission
     files[CHART_TEMPLATES / "admission.yaml"] = admission
+    files[WORDS_PAGE] = make_words_page()
     return files
 
 
