@@ -115,7 +115,7 @@ class Judgement(Protocol):
         """Tell the recorder how to count while nothing is weighed; the same policy again is free."""
 
     def open_requests(self, rollout: str) -> Mapping[str, int] | None:
-        """Unfinished requests by revision; None where the recorder does not answer."""
+        """Unfinished live requests by revision; None where the recorder does not answer."""
 
     def body_size(self, rollout: str) -> tuple[tuple[tuple[str, float], ...], tuple[tuple[str, float], ...]]:
         """Calibration in force for the rollout: (bytes per prompt token, overhead bytes), each by model."""

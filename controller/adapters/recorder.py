@@ -6,7 +6,7 @@ Everything that a view needs is in memory, so the decision path never waits for 
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -89,6 +89,15 @@ def kept_setup(body: Mapping[str, Any] | None, began_s: float) -> JudgeSetup | N
     return JudgeSetup.from_dict(body["setup"])
 
 
+def live_by_revision(groups: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Unfinished live requests by revision; nobody waits for a copy, and copies on a hung candidate never end."""
+    found: dict[str, int] = {}
+    for group in groups:
+        if group["kind"] == "live":
+            found[group["revision"]] = found.get(group["revision"], 0) + int(group["n"])
+    return found
+
+
 def _block(raw: Mapping[str, Any], about: Mapping[str, Any]) -> Block:
     block = Block.from_mapping(raw)
     if block.stage or not about:
@@ -162,7 +171,7 @@ class Feed:
                 self._judge, self._setup_attempt, self._is_loaded = AttemptJudge(setup), attempt, True
 
     def open_requests(self) -> dict[str, int] | None:
-        """Unfinished requests by revision, as of the last poll; None where the recorder is silent."""
+        """Unfinished live requests by revision, as of the last poll; None where the recorder is silent."""
         with self._lock:
             return self._open
 
@@ -245,9 +254,7 @@ class Feed:
             if attempt != self._attempt:
                 return
             self._seq, self._last_answer_s = following, time.monotonic()
-            self._open = {}
-            for group in is_open:
-                self._open[group["revision"]] = self._open.get(group["revision"], 0) + int(group["n"])
+            self._open = live_by_revision(is_open)
             if found and self._judge is not None:
                 self._feed(found, attempt)
             verdict = self._verdict[1] if self._verdict else None

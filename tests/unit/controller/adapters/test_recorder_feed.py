@@ -64,7 +64,8 @@ class StubRecorder:
 
     def open_requests(self, rollout: str) -> dict[str, Any]:
         self._answer()
-        return {"open": [{"revision": "rev-candidate", "n": 2}, {"revision": "rev-candidate", "n": 1}]}
+        live = {"revision": "rev-candidate", "kind": "live"}
+        return {"open": [{**live, "n": 2}, {**live, "n": 1}, {**live, "kind": "mirror", "n": 500}]}
 
     def stats(self, rollout: str) -> dict[str, Any]:
         self._answer()
