@@ -11,33 +11,18 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import re
-import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 
-from tree_sitter import Language, Node, Parser
+from tree_sitter import Node
 
+from manifests.shell_words import MAX_DEPTH, Token, Value, Words, parser, printed
+
+__all__ = ["Command", "Script", "Token", "read_script"]
 MAX_STEPS = 4000
-MAX_DEPTH = 24
 MAX_FILE = 256 * 1024
 _LOST_CONTINUATION = re.compile(r"\\[ \t]+(?=\r?\n)")
-_PARAMETER = re.compile(
-    r"^\$\{(?P<bang>!?)(?P<hash>#?)(?P<name>[A-Za-z_]\w*|[0-9]+|[@*#?$!-])(?P<index>\[[^\]]*\])?(?P<op>.*)\}$",
-    re.DOTALL,
-)
 _NAME = re.compile(r"^[A-Za-z_]\w*$")
-_SAFE_ARITHMETIC = re.compile(r"^[\d\s+\-*/%()<>=!&|]+$")
-
-
-@dataclass(frozen=True, slots=True)
-class Token:
-    """One word of a command line: its text, whether the text is what the process gets, and its line (1-based, in the
-    script)."""
-
-    text: str
-    known: bool = True
-    line: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +45,6 @@ class Script:
     commands: list[Command] = field(default_factory=list)
     files: dict[str, str] = field(default_factory=dict)
     problems: list[tuple[str, int, str]] = field(default_factory=list)
-
-
-@cache
-def _parser() -> Parser:
-    import tree_sitter_bash
-
-    return Parser(Language(tree_sitter_bash.language()))
-
-
-Value = Token | list[Token]
 
 
 def read_script(
@@ -98,7 +73,7 @@ class _Exit(Exception):
     """The script certainly ends here (exec, exit)."""
 
 
-class _Shell:
+class _Shell(Words):
     def __init__(
         self, env: dict[str, Token], args: list[Token], files: Callable[[str], str | None], open_env: bool
     ) -> None:
@@ -110,6 +85,7 @@ class _Shell:
         self.read_file, self.open_env = files, open_env
         self.functions: dict[str, tuple[Node, bytes, int]] = {}
         self.out = Script()
+        self.written = self.out.files
         self.steps = self.depth = self.unsure = self.nesting = 0
         self.data = b""
         self.base = 1
@@ -128,7 +104,7 @@ class _Shell:
             )
         saved = self.data, self.base
         self.data, self.base = text.encode("utf-8", "replace"), line
-        tree = _parser().parse(self.data)
+        tree = parser().parse(self.data)
         if tree.root_node.has_error:
             where = _first_error(tree.root_node)
             self.out.problems.append(("shell-syntax", line + where, "the shell text does not parse here"))
@@ -143,12 +119,6 @@ class _Shell:
         finally:
             self.depth -= 1
             self.data, self.base = saved
-
-    def text(self, node: Node) -> str:
-        return self.data[node.start_byte : node.end_byte].decode("utf-8", "replace")
-
-    def line(self, node: Node) -> int:
-        return self.base + int(node.start_point[0])
 
     # --- statements
 
@@ -345,7 +315,7 @@ class _Shell:
         if target is None:
             return
         if content is None and body is not None and body.type == "command":
-            content = self._printed([token for child in body.named_children for token in self.words(child)])
+            content = printed([token for child in body.named_children for token in self.words(child)])
         if content is not None and not self.unsure and target != "/dev/null":
             self.out.files[target] = (self.out.files.get(target, "") if append else "") + content
         elif target in self.out.files:
@@ -366,21 +336,6 @@ class _Shell:
         if operator == "<<-":
             raw = re.sub(r"(?m)^\t+", "", raw)
         return raw
-
-    @staticmethod
-    def _printed(words: list[Token]) -> str | None:
-        if not words or not all(word.known for word in words):
-            return None
-        name, rest = words[0].text, [word.text for word in words[1:]]
-        if name == "echo":
-            newline = True
-            while rest and re.fullmatch(r"-[neE]+", rest[0]):
-                newline = newline and "n" not in rest[0]
-                rest = rest[1:]
-            return " ".join(rest) + ("\n" if newline else "")
-        if name == "printf" and rest:
-            return _printf(rest[0], rest[1:])
-        return None
 
     # --- assignments and commands
 
@@ -542,10 +497,6 @@ class _Shell:
             Command(tuple(words), {**changed, **prefix}, self.unsure == 0, background, replaces, line)
         )
 
-    def file(self, name: Token) -> str | None:
-        """Text of a file that the script itself wrote or that the input holds."""
-        return (self.out.files.get(name.text) or self.read_file(name.text)) if name.known else None
-
     # --- conditions
 
     def _outcome(self, node: Node) -> bool | None:
@@ -607,238 +558,6 @@ class _Shell:
                 )
         return None
 
-    # --- words
-
-    def one(self, node: Node) -> Token:
-        """A node as one word (the right side of an assignment: no splitting)."""
-        pieces = self._node_pieces(node, quoted=True)
-        return Token("".join(piece.text for piece in pieces), all(piece.known for piece in pieces), self.line(node))
-
-    def words(self, node: Node) -> list[Token]:
-        """A node as the words that a command gets: splitting of unquoted values, one word per array element."""
-        if node.type == "command_name" and node.named_children:
-            return self.words(node.named_children[0])
-        line = self.line(node)
-        multiple = self._multiple(node)
-        if multiple is not None:
-            return multiple
-        if node.type in ("simple_expansion", "expansion", "command_substitution"):
-            token = self.one(node)
-            return (
-                [Token(part, True, line) for part in token.text.split()]
-                if token.known
-                else [Token(token.text, False, line)]
-            )
-        if node.type == "concatenation":
-            return self._concatenation(node, line)
-        return [self.one(node)]
-
-    def _concatenation(self, node: Node, line: int) -> list[Token]:
-        out = [Token("", True, line)]
-        for child in node.children:
-            splits = child.type in ("simple_expansion", "expansion", "command_substitution")
-            parts = self.words(child) if splits else [self.one(child)]
-            if splits and not parts:
-                continue
-            out[-1] = Token(out[-1].text + parts[0].text, out[-1].known and parts[0].known, line)
-            out += parts[1:]
-        return out
-
-    def _multiple(self, node: Node) -> list[Token] | None:
-        """``"$@"``, ``$*``, ``"${a[@]}"``: several words or none; None for anything else."""
-        inner = node
-        if node.type == "string":
-            named = list(node.named_children)
-            if len(named) != 1 or named[0].end_byte - named[0].start_byte != node.end_byte - node.start_byte - 2:
-                return None
-            inner = named[0]
-        if inner.type not in ("simple_expansion", "expansion"):
-            return None
-        source = self.text(inner)
-        if source in ("$@", "${@}") or (source in ("$*", "${*}") and inner is node):
-            line = self.line(node)
-            split = inner is node
-            return [
-                Token(p, t.known, line) for t in self.args for p in (t.text.split() if split and t.known else [t.text])
-            ]
-        match = re.fullmatch(r"\$\{([A-Za-z_]\w*)\[([@*])\](?::?[-+](.*))?\}", source, re.DOTALL)
-        if match is None:
-            return None
-        value = self.vars.get(match[1])
-        if isinstance(value, list):
-            if match[2] == "*" and inner is not node:
-                return [Token(" ".join(token.text for token in value), all(token.known for token in value))]
-            return list(value)
-        if value is None:
-            return [] if not self.open_env else [Token(source, False)]
-        return [value]
-
-    def _node_pieces(self, node: Node, quoted: bool) -> list[Token]:
-        kind, source = node.type, self.text(node)
-        if kind in ("word", "number", "extglob_pattern", "regex", "variable_name", "special_variable_name"):
-            if node.named_child_count and kind == "number":
-                return self._pieces(node, node.start_byte, node.end_byte)
-            return [Token(re.sub(r"\\(.)", r"\1", source.replace("\\\n", ""), flags=re.DOTALL))]
-        if kind == "raw_string":
-            return [Token(source[1:-1])]
-        if kind == "ansi_c_string":
-            return [Token(_ansi(source[2:-1]))]
-        if kind in ("string", "translated_string"):
-            start = node.start_byte + (2 if kind == "translated_string" else 1)
-            return [
-                Token(re.sub(r'\\([$`"\\])', r"\1", piece.text.replace("\\\n", "")), True)
-                if piece.known and piece.line == -1
-                else piece
-                for piece in self._pieces(node, start, max(start, node.end_byte - 1))
-            ]
-        if kind == "concatenation":
-            return [piece for child in node.children for piece in self._node_pieces(child, quoted)]
-        if kind == "command_name" and node.named_children:
-            return self._node_pieces(node.named_children[0], quoted)
-        if kind == "simple_expansion":
-            return [self._variable(source[1:], source)]
-        if kind == "expansion":
-            return [self._parameter(source)]
-        if kind == "arithmetic_expansion":
-            return [self._arithmetic(source)]
-        if kind == "command_substitution":
-            return [self._substitution(node, source)]
-        if kind == "process_substitution":
-            return [Token(source, False)]
-        if not node.named_child_count:
-            return [Token(source)]
-        return self._pieces(node, node.start_byte, node.end_byte)
-
-    def _pieces(self, node: Node, start: int, end: int, keep_quotes: bool = False) -> list[Token]:
-        """Text between ``start`` and ``end`` with its expansions replaced; literal pieces carry line -1."""
-        out: list[Token] = []
-        at = start
-        for child in node.named_children:
-            if (
-                child.type in ("string_content", "heredoc_content", "raw_string", "word", "comment")
-                or child.start_byte < at
-                or child.end_byte > end
-            ):
-                continue
-            if child.start_byte > at:
-                out.append(Token(self.data[at : child.start_byte].decode("utf-8", "replace"), True, -1))
-            if keep_quotes and child.type in ("string", "raw_string"):
-                out.append(Token(self.text(child), True, -1))
-            else:
-                out += [Token(piece.text, piece.known, 0) for piece in self._node_pieces(child, True)]
-            at = child.end_byte
-        if at < end:
-            out.append(Token(self.data[at:end].decode("utf-8", "replace"), True, -1))
-        return out
-
-    def _variable(self, name: str, source: str) -> Token:
-        if name.isdigit():
-            index = int(name)
-            return self.zero if index == 0 else self.args[index - 1] if index <= len(self.args) else Token("")
-        if name in ("@", "*"):
-            return Token(" ".join(token.text for token in self.args), all(token.known for token in self.args))
-        if name == "#":
-            return Token(str(len(self.args)))
-        value = self.vars.get(name)
-        if isinstance(value, list):
-            return value[0] if value else Token("")
-        if value is None:
-            return Token(source, False)
-        return value
-
-    def _parameter(self, source: str) -> Token:
-        match = _PARAMETER.match(source)
-        if match is None or match["bang"]:
-            return Token(source, False)
-        name, operation = match["name"], match["op"]
-        value = self.vars.get(name)
-        if match["index"]:
-            index = match["index"][1:-1]
-            items = value if isinstance(value, list) else [value] if value is not None else []
-            if match["hash"]:
-                return Token(str(len(items)))
-            if index.isdigit() and int(index) < len(items):
-                value = items[int(index)]
-            elif index in ("@", "*"):
-                value = Token(" ".join(item.text for item in items), all(item.known for item in items))
-            else:
-                return Token(source, False)
-        elif isinstance(value, list):
-            value = value[0] if value else Token("")
-        if value is None and (name.isdigit() or name in "@*#"):
-            value = self._variable(name, source)
-        if match["hash"]:
-            return Token(str(len(value.text))) if value is not None and value.known else Token(source, False)
-        return self._operate(value, operation, source, name)
-
-    def _operate(self, value: Token | None, operation: str, source: str, name: str) -> Token:
-        if not operation:
-            return value if value is not None else Token(source, False)
-        head = re.match(r"^(:?[-=+?])(.*)$", operation, re.DOTALL)
-        if head is not None:
-            operator, word = head[1], head[2]
-            if value is None and self.open_env and "+" not in operator:
-                return Token(source, False)
-            if value is not None and not value.known:
-                return value if "+" not in operator else Token(source, False)
-            is_set = value is not None and (not operator.startswith(":") or value.text != "")
-            if operator.endswith("+"):
-                return self._word_text(word) if is_set else Token("")
-            if is_set and value is not None:
-                return value
-            if operator.endswith("?"):
-                return Token(source, False)
-            default = self._word_text(word)
-            if operator.endswith("="):
-                self.vars[name] = default
-            return default
-        if value is None or not value.known:
-            return value if value is not None else Token(source, False)
-        changed = _transform(value.text, operation)
-        return Token(source, False) if changed is None else Token(changed)
-
-    def _word_text(self, word: str) -> Token:
-        if "$" not in word and "`" not in word:
-            try:
-                return Token("".join(shlex.split(word)) if re.search(r"['\"\\]", word) else word)
-            except ValueError:
-                return Token(word)
-        inner = _Shell({}, [self.zero, *self.args], self.read_file, self.open_env)
-        inner.vars = self.vars
-        bare = word[1:-1] if len(word) > 1 and word[0] == word[-1] == '"' else word
-        inner.data = f'x="{bare}"'.encode()
-        node = _parser().parse(inner.data).root_node
-        target = node.named_children[0].child_by_field_name("value") if node.named_children else None
-        return inner.one(target) if target is not None and not node.has_error else Token(word, False)
-
-    def _arithmetic(self, source: str) -> Token:
-        body = source[3:-2] if source.startswith("$((") else source[2:-1]
-
-        def number(match: re.Match[str]) -> str:
-            value = self.vars.get(match[1] or match[2])
-            if isinstance(value, Token) and value.known and re.fullmatch(r"-?\d{1,18}", value.text):
-                return value.text
-            return match[0]
-
-        body = re.sub(r"\$\{?([A-Za-z_]\w*)(?::?-\d+)?\}?|\b([A-Za-z_]\w*)\b", number, body)
-        if not _SAFE_ARITHMETIC.match(body) or "**" in body or len(body) > 200:
-            return Token(source, False)
-        result = _evaluate(body)
-        return Token(source, False) if result is None else Token(str(result))
-
-    def _substitution(self, node: Node, source: str) -> Token:
-        commands = [child for child in node.named_children if child.type == "command"]
-        if self.nesting < MAX_DEPTH and len(commands) == 1 and node.named_child_count == 1:
-            self.nesting += 1
-            words = [token for child in commands[0].named_children for token in self.words(child)]
-            self.nesting -= 1
-            printed = self._printed(words)
-            if printed is None and len(words) == 2 and words[0].text == "cat":
-                printed = self.file(words[1])
-            if printed is not None:
-                return Token(printed.rstrip("\n"))
-        return Token(" ".join(source.split()), False)
-
 
 def _first_error(node: Node) -> int:
     queue = [node]
@@ -848,104 +567,3 @@ def _first_error(node: Node) -> int:
             return int(current.start_point[0])
         queue += [child for child in current.children if child.has_error or child.type == "ERROR" or child.is_missing]
     return 0
-
-
-def _evaluate(body: str) -> int | None:
-    """C arithmetic on plain numbers: + - * / % and comparisons, left to right by precedence."""
-    import ast
-
-    try:
-        tree = ast.parse(body.strip().replace("&&", " and ").replace("||", " or ").replace("/", "//"), mode="eval")
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
-        return None
-
-    def walk(node: ast.AST) -> int:
-        if isinstance(node, ast.Expression):
-            return walk(node.body)
-        if isinstance(node, ast.Constant) and isinstance(node.value, int):
-            return node.value
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-            return -walk(node.operand)
-        if isinstance(node, ast.BinOp):
-            left, right = walk(node.left), walk(node.right)
-            if isinstance(node.op, ast.Add):
-                return left + right
-            if isinstance(node.op, ast.Sub):
-                return left - right
-            if isinstance(node.op, ast.Mult):
-                return left * right
-            if right and isinstance(node.op, ast.FloorDiv):
-                return int(left / right)
-            if right and isinstance(node.op, ast.Mod):
-                return left - right * int(left / right)
-        raise ValueError
-
-    try:
-        return walk(tree)
-    except (ValueError, OverflowError, RecursionError):
-        return None
-
-
-def _glob_regex(pattern: str) -> str:
-    return fnmatch.translate(pattern).removesuffix(r"\Z").removesuffix(r"\z")
-
-
-def _transform(text: str, operation: str) -> str | None:
-    """``#`` ``##`` ``%`` ``%%`` ``/a/b`` ``//a/b`` ``:off:len`` ``^^`` ``,,`` on a known text; None for anything
-    else."""
-    for operator in ("##", "#", "%%", "%"):
-        if operation.startswith(operator):
-            pattern = _glob_regex(operation[len(operator) :])
-            ends = range(len(text) + 1)
-            if operator.startswith("#"):
-                cuts = [end for end in ends if re.fullmatch(pattern, text[:end])]
-                return text if not cuts else text[(max if operator == "##" else min)(cuts) :]
-            cuts = [start for start in ends if re.fullmatch(pattern, text[start:])]
-            return text if not cuts else text[: (min if operator == "%%" else max)(cuts)]
-    if operation in ("^^", ",,"):
-        return text.upper() if operation == "^^" else text.lower()
-    if operation.startswith("/") and len(text) < 4096:
-        everywhere = operation.startswith("//")
-        pattern, _, replacement = operation.lstrip("/").partition("/")
-        return re.sub(_glob_regex(pattern), lambda _: replacement, text, count=0 if everywhere else 1)
-    span = re.fullmatch(r":\s*(\d+)(?::(\d+))?", operation)
-    if span is not None:
-        start = int(span[1])
-        return text[start:] if span[2] is None else text[start : start + int(span[2])]
-    return None
-
-
-def _printf(form: str, values: list[str]) -> str | None:
-    if re.search(r"%[^sdq%]", form):
-        return None
-    parts = re.split(r"(%[sdq%])", _ansi(form))
-    out = ""
-    remaining = list(values)
-    for _ in range(64):
-        for part in parts:
-            if part == "%%":
-                out += "%"
-            elif part in ("%s", "%d", "%q"):
-                value = remaining.pop(0) if remaining else ""
-                out += shlex.quote(value) if part == "%q" else value
-            else:
-                out += part
-        if not remaining or not re.search(r"%[sdq]", form):
-            return out
-    return None
-
-
-def _ansi(text: str) -> str:
-    table = {
-        "n": "\n",
-        "t": "\t",
-        "r": "\r",
-        "\\": "\\",
-        "'": "'",
-        '"': '"',
-        "a": "\a",
-        "b": "\b",
-        "e": "\x1b",
-        "0": "\0",
-    }
-    return re.sub(r"\\(.)", lambda match: table.get(match[1], match[0]), text, flags=re.DOTALL)
