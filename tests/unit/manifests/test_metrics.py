@@ -136,7 +136,10 @@ def test_data_parallel_ranks_are_added() -> None:
 def test_tensor_parallel_ranks_are_the_same_requests() -> None:
     text = 'sglang:num_running_reqs{tp_rank="0"} 3\nsglang:num_running_reqs{tp_rank="1"} 4\n'
     assert parse_metrics(text).value("requests_running") == 4
-    ranks = 'sglang:num_running_reqs{dp_rank="0",tp_rank="0"} 3\nsglang:num_running_reqs{dp_rank="0",tp_rank="1"} 3\nsglang:num_running_reqs{dp_rank="1",tp_rank="0"} 2\n'
+    ranks = (
+        'sglang:num_running_reqs{dp_rank="0",tp_rank="0"} 3\nsglang:num_running_reqs{dp_rank="0",tp_rank="1"} '
+        '3\nsglang:num_running_reqs{dp_rank="1",tp_rank="0"} 2\n'
+    )
     assert parse_metrics(ranks).value("requests_running") == 5
 
 
@@ -188,14 +191,19 @@ def test_contradicting_families_give_no_version() -> None:
 
 def test_units_are_converted_and_families_told_apart() -> None:
     found = parse_metrics(
-        'nv_inference_request_duration_us{model="m"} 2500000\nnv_inference_request_success{model="m"} 3\nnv_inference_request_failure{model="m",reason="OTHER"} 1\n'
+        'nv_inference_request_duration_us{model="m"} 2500000\nnv_inference_request_success{model="m"} '
+        '3\nnv_inference_request_failure{model="m",reason="OTHER"} 1\n'
     )
     assert found.engine == "triton" and found.value("request_seconds_total") == 2.5
     assert found.value("requests_finished_total") == 4 and found.value("requests_failed_total") == 1
 
 
 def test_dynamo_passes_an_engine_through() -> None:
-    text = 'dynamo_frontend_queued_requests{model="m"} 2\nvllm:num_requests_running{model_name="m"} 1\ndynamo_frontend_model_total_kv_blocks{model="m"} 10\ndynamo_frontend_model_kv_cache_block_size{model="m"} 16\n'
+    text = (
+        'dynamo_frontend_queued_requests{model="m"} 2\nvllm:num_requests_running{model_name="m"} '
+        '1\ndynamo_frontend_model_total_kv_blocks{model="m"} '
+        '10\ndynamo_frontend_model_kv_cache_block_size{model="m"} 16\n'
+    )
     found = parse_metrics(text)
     assert found.engine == "dynamo-vllm" and found.value("requests_before_first_token") == 2
     assert found.value("requests_running") == 1 and found.value("kv_tokens_max") == 160

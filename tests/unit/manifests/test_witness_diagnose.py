@@ -10,7 +10,11 @@ from manifests.witness import ACTIVE, CANNOT_TELL, INACTIVE, witness, witnesses
 from tests.unit.manifests.builders import build_import
 
 VLLM = "vllm:num_requests_running 1\n"
-CONFIG = 'vllm:cache_config_info{block_size="16",cache_dtype="%s",enable_prefix_caching="%s",gpu_memory_utilization="0.9",num_gpu_blocks="10"} 1\n'
+CONFIG = (
+    'vllm:cache_config_info{block_size="16",cache_dtype="%s",'
+    'enable_prefix_caching="%s",gpu_memory_utilization="0.9",num_gpu_blocks="10"} '
+    "1\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -23,7 +27,8 @@ CONFIG = 'vllm:cache_config_info{block_size="16",cache_dtype="%s",enable_prefix_
         ("prefix_cache", VLLM, CANNOT_TELL),
         (
             "spec_decode",
-            "vllm:spec_decode_num_drafts_total 5\nvllm:spec_decode_num_draft_tokens_total 10\nvllm:spec_decode_num_accepted_tokens_total 6\n",
+            "vllm:spec_decode_num_drafts_total 5\nvllm:spec_decode_num_draft_tokens_total "
+            "10\nvllm:spec_decode_num_accepted_tokens_total 6\n",
             ACTIVE,
         ),
         ("spec_decode", "vllm:spec_decode_num_drafts_total 0\nvllm:generation_tokens_total 500\n", INACTIVE),
