@@ -104,6 +104,13 @@ class Contract:
     on_max_hold: str
     thin_strata: str
     digest: str
+    mirror_tenants: tuple[str, ...] = ("*",)
+    mirror_except: tuple[str, ...] = ()
+
+    def may_be_copied(self, tenant: str) -> bool:
+        """Whether a tenant's live requests may be mirrored; those that may not are proven from Canary on."""
+        is_listed = "*" in self.mirror_tenants or tenant in self.mirror_tenants
+        return is_listed and tenant not in self.mirror_except
 
     @property
     def plan_blocks(self) -> int:
@@ -174,6 +181,8 @@ def make_contract(spec: RolloutPolicySpec) -> Contract:
         max_hold_s=parse_duration_seconds(evidence.max_hold),
         on_max_hold=evidence.on_max_hold.value,
         thin_strata=evidence.thin_strata.value,
+        mirror_tenants=spec.mirror.tenants,
+        mirror_except=spec.mirror.except_tenants,
         digest=hashlib.sha256(spec.model_dump_json(by_alias=True).encode()).hexdigest()[:16],
     )
 

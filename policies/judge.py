@@ -255,6 +255,7 @@ class Judge:
         self._had_traffic = np.array([s.n_history > 0 for s in self.setups], dtype=bool)
         required = self.contract.required
         self._optional = np.array([i >= self.known and t not in required for i, (t, _) in enumerate(names)], dtype=bool)
+        self._copied = np.array([self.contract.may_be_copied(t) for t, _ in names], dtype=bool)
         self.keys = self._make_keys()
         self._waiting = self._find_waiting()
 
@@ -402,6 +403,8 @@ class Judge:
         )
         if self.known and self.weight < 50 and self.step_kind != "bake":
             needed = needed & ~self._optional
+        if self.step_kind == "shadow":
+            needed = needed & self._copied
         return np.asarray(needed, dtype=bool)
 
     def is_seen(self, place: int) -> bool:
@@ -519,7 +522,7 @@ class Judge:
                 if evidence >= 1.0 / self.contract.alpha_rollback:
                     words = f"{check.metric} P90 is beyond the margin, which is no gate: look before you advance"
                     yield Hold(HoldReason.SENTINEL, words, metric=check.metric)
-        for tenant, c, s in uneven_tenants(self.routed):
+        for tenant, c, s in uneven_tenants(self._comparable_routed()):
             words = f"{tenant} is {c:.0%} of the candidate's requests and {s:.0%} of stable's"
             yield Hold(HoldReason.NOT_LOAD_MATCHED, words, tenant)
         for check, track in zip(self.checks, self.tracks, strict=True):
@@ -530,6 +533,12 @@ class Judge:
                     tenant, bucket = self.strata.cell_name(cell)
                     words = f"stable breaks {check.metric} {check.gate} too: no rollback for it, and no advance"
                     yield Hold(HoldReason.ENVIRONMENT_BREACH, words, tenant, bucket, check.metric)
+
+    def _comparable_routed(self) -> dict[tuple[str, str], int]:
+        """Routed requests of tenants that both arms are meant to serve in this kind of step."""
+        if self.step_kind != "shadow":
+            return self.routed
+        return {where: count for where, count in self.routed.items() if self.contract.may_be_copied(where[1])}
 
     def verdict(self, now_s: float, guards: Sequence[Hold] = ()) -> Verdict:
         """The full answer at `now_s`. guards: holds that the caller found (hardware, provider); they block a PASS."""

@@ -126,8 +126,9 @@ def _check(raw: Mapping[str, Any]) -> Check:
 
 def _contract(raw: Mapping[str, Any]) -> Contract:
     data = dict(raw)
-    for name in ("required", "bucket_edges", "bucket_names"):
-        data[name] = tuple(data[name])
+    for name in ("required", "bucket_edges", "bucket_names", "mirror_tenants", "mirror_except"):
+        if name in data:
+            data[name] = tuple(data[name])
     data["attempted"] = frozenset(data["attempted"])
     data["checks"] = tuple(_check(c) for c in data["checks"])
     return Contract(**data)

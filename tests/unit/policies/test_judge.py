@@ -320,3 +320,21 @@ def test_splitting_a_block_by_pod_changes_nothing(contract: Contract, rng: np.ra
     many = run_judge(Judge(judge.setup), records, START_S + 60, False)
     for left, right in zip(one.verdict(START_S + 60).rows, many.verdict(START_S + 60).rows, strict=True):
         assert left == right
+
+
+def test_shadow_asks_nothing_of_tenants_that_may_not_be_copied(rng: np.random.Generator) -> None:
+    contract = make_contract(
+        [SUCCESS], tenants={"required": ["a", "private"], "other": "ignore"}, mirror={"exceptTenants": ["private"]}
+    )
+    two = (("a", 100), ("private", 100))
+    judge = judge_with_history(contract, rng, strata=two)
+    builder = BlockBuilder(builder_setup(contract, "chat", 1), judge.thresholds(), START_S)
+    judge.enter_step(0, START_S, 0.0, "shadow")
+    records = traffic(rng, "stable", 90, 16, two) + traffic(rng, "candidate", 90, 16, two[:1], kind="mirror")
+    for record in records:
+        builder.finish(record)
+    for block in builder.tick(START_S + 90):
+        judge.feed(block)
+    assert judge.verdict(judge.now_s).result is Result.PASS
+    judge.enter_step(1, judge.now_s, 5.0, "canary")
+    assert judge.required(judge.names().index(("private", "0-512")))
