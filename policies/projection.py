@@ -124,8 +124,12 @@ def outcome_counts(outcomes: Mapping[str, int], check: Check, attempted: frozens
     return n, n - outcomes.get("ok", 0)
 
 
-def event_counts(cell: Cell, check: Check, key: int, attempted: frozenset[str]) -> tuple[int, int] | None:
-    """(requests, events) of a check in one cell; None where its threshold was not counted at the source."""
+def event_counts(cell: Cell, check: Check, key: int, attempted: frozenset[str]) -> tuple[int, int]:
+    """(requests, events) of a check in one cell.
+
+    A threshold that was not counted at the source (it was calibrated in mid-attempt) is read from the sketch: exact,
+    because thresholds are edges, but each event is dated by its end and unfinished requests are not seen.
+    """
     if check.metric in (blocks.SUCCESS, SERVED.metric):
         return outcome_counts(cell.outcomes, check, attempted)
     counts = cell.metrics.get(check.metric)
@@ -133,7 +137,7 @@ def event_counts(cell: Cell, check: Check, key: int, attempted: frozenset[str]) 
         return 0, 0
     over, below = counts.over.get(key, 0), counts.below.get(key, 0)
     if over == below == 0 and counts.n and key != blocks.BINARY:
-        return None
+        return counts.counts(key)
     return over + below, below if check.kind is CheckKind.GOODPUT_REL else over
 
 
@@ -188,8 +192,8 @@ def project(block: Block, strata: Strata, checks: Sequence[Check], keys: Keys, a
                     unknown[where] = unknown.get(where, 0) + counts.unknown
         for number, check in enumerate(checks):
             key = int(keys.arms[cell.variant][number][place])
-            counted = event_counts(cell, check, key, attempted) if key >= 0 else None
-            if counted is not None and counted[0]:
+            counted = event_counts(cell, check, key, attempted) if key >= 0 else (0, 0)
+            if counted[0]:
                 n, k = found[number].arm(cell.variant)
                 n[place] += counted[0]
                 k[place] += counted[1]
