@@ -47,7 +47,7 @@ def wilson(k: int, n: int, alpha: float) -> tuple[float, float]:
     return centre - half, centre + half
 
 
-def _bisect(inside: Callable[[Array], Bools], low: Array, high: Array, steps: int = 60) -> Array:
+def _bisect(inside: Callable[[Array], Bools], low: Array, high: Array, steps: int = 42) -> Array:
     """Per element the boundary between `low` (where inside is true) and `high` (where it is false)."""
     low, high = low.astype(float).copy(), high.astype(float).copy()
     for _ in range(steps):

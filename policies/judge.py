@@ -80,6 +80,9 @@ class Judge:
         size = (self.cap, self.contract.plan_blocks, max(setup.phi_floor, self.contract.phi_floor))
         self.guards = [Guard(kind, self.strata, *size) for kind in kinds]
         self.thresholds_version = 0
+        kinds_of = [(check.metric, check.kind) for check in self.checks]
+        self._margin_metrics = {metric for metric, kind in kinds_of if kind is CheckKind.QUANTILE_REL}
+        self._limit_metrics = {metric for metric, kind in kinds_of if kind is CheckKind.QUANTILE_ABS}
         self._refresh()
         self.fired: Fired | None = None
         self.passed_at_s: float | None = None
@@ -284,8 +287,9 @@ class Judge:
     def _observe(self, block: Projected, is_of_step: bool) -> None:
         """Sketches, freshness and shares, for the rows and the holds."""
         for key, bins in block.bins.items():
-            merge_into(self.sketches.setdefault(key, {}), bins)
-            if is_of_step:
+            if key[2] in self._margin_metrics:
+                merge_into(self.sketches.setdefault(key, {}), bins)
+            if is_of_step and key[2] in self._limit_metrics:
                 merge_into(self.step_sketches.setdefault(key, {}), bins)
         for key, count in block.unknown.items():
             self.unknown[key] = self.unknown.get(key, 0) + count

@@ -6,12 +6,11 @@ the row builder and the planner. Knows counts and shares only, no metrics and no
 sections 1, 3c, 8, 10.
 """
 
-import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betainc, betaincc, betaln, logsumexp
+from scipy.special import betainc, betaincc, betaln
 
 Array = NDArray[np.float64]
 
@@ -77,7 +76,10 @@ def ratio_llr(k_c: Array, k_b: Array, n_c: Array, n_b: Array, theta0: Array | fl
 
 def log_mean(logs: Array) -> Array:
     """Logarithm of the mean of exp(logs) over the last axis."""
-    return np.asarray(logsumexp(logs, axis=-1) - math.log(logs.shape[-1]))
+    most = logs.max(axis=-1)
+    anchor = np.where(np.isfinite(most), most, 0.0)  # all alternatives gone: log 0 = -inf
+    with np.errstate(divide="ignore"):
+        return np.asarray(anchor + np.log(np.exp(logs - anchor[..., None]).mean(axis=-1)))
 
 
 def log_e_fail(k: float, n: float, p0: float) -> float:
