@@ -44,6 +44,8 @@ class Meter:
     def feed(self, data: bytes, now_s: float = 0.0) -> bytes:
         """Read the next bytes of an event stream; returns the bytes that go to the client."""
         self._is_framed = True
+        if self._module.quick(self._state, data, now_s):
+            return data
         replaced = self._module.feed(self._state, data, now_s)
         return data if replaced is None else bytes(replaced)
 

@@ -4,7 +4,6 @@
 local json, stream, request = ...
 local NAMESPACE = "weighlock"
 local SAVE_EVERY = 1.0 -- seconds between two writes of a running stream's reading
-local MAX_WAITING = 64 -- chunks that wait to be read
 local MAX_JSON_BYTES = 1024 * 1024
 
 local clock -- seconds, monotonic
@@ -209,50 +208,23 @@ local function save(h, m, ended, is_stream)
   metadata(h):set(NAMESPACE, "meter", "{" .. table.concat(parts, ",") .. "}")
 end
 
--- Chunks that surely go to the client as they are can be read a little later, many at once: the reader runs several
--- times faster when it is warm. Their times are taken when they pass.
-local function is_plain_chunk(m, s)
-  if m.first_at == nil then return false end -- the first content is reported at once
-  if not m.hide then return true end
-  local n = #s
-  if m.tail ~= "" or n < 2 or string.byte(s, n) ~= 10 or string.byte(s, n - 1) ~= 10 then return false end
-  local _, e = string.find(s, '"usage"', 1, true)
-  return e == nil or string.sub(s, e + 1, e + 5) == ":null"
-end
-
-local function read_waiting(m, waiting, times, n)
-  for i = 1, n do
-    stream.feed(m, waiting[i], times[i])
-    waiting[i] = nil
-  end
+local function read_chunk(m, chunk, size, s, at)
+  local replaced = stream.feed(m, s, at)
+  if size == 0 and m.hide then replaced = (replaced or "") .. stream.finish(m, at) end
+  if replaced and (size > 0 or replaced ~= "") then chunk:setBytes(replaced) end
 end
 
 local function meter_stream(h, m)
-  local saved, waiting, times, n = m.start, {}, {}, 0
+  local saved, quick = m.start, stream.quick
   for chunk in h:bodyChunks() do
-    local at = now(h)
-    local size = chunk:length()
+    local at, size = now(h), chunk:length()
     local s = size > 0 and chunk:getBytes(0, size) or ""
-    if is_plain_chunk(m, s) then
-      n = n + 1
-      waiting[n], times[n] = s, at
-    else
-      read_waiting(m, waiting, times, n)
-      n = 0
-      local replaced = stream.feed(m, s, at)
-      if size == 0 and m.hide then replaced = (replaced or "") .. stream.finish(m, at) end
-      if replaced and (size > 0 or replaced ~= "") then chunk:setBytes(replaced) end
-    end
-    if n >= MAX_WAITING or at - saved > SAVE_EVERY or (saved == m.start and m.first_at) then
-      read_waiting(m, waiting, times, n)
-      n = 0
-      if at - saved > SAVE_EVERY or saved == m.start then
-        saved = at
-        save(h, m, false, true)
-      end
+    if not quick(m, s, at) then read_chunk(m, chunk, size, s, at) end
+    if at - saved > SAVE_EVERY or (saved == m.start and m.first_at) then
+      saved = at
+      save(h, m, false, true)
     end
   end
-  read_waiting(m, waiting, times, n)
   stream.finish(m, now(h))
   save(h, m, true, true)
 end

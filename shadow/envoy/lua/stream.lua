@@ -14,6 +14,7 @@ function M.new(start, hide_usage)
     prompt = nil, output = nil, source = "none", finish = nil, done = false, err = nil, model = nil,
     first_at = nil, last_at = nil, gap = nil, gap_at = nil, gaps = 0,
     tail = "", line = 1, sent = 0, skip_lf = false, hid_last = false, data = nil, name = nil, head = nil,
+    lead = nil, lead_n = 0, trail = nil, trail_n = 0,
   }
 end
 
@@ -225,7 +226,7 @@ local function is_plain_head(m, head)
   return true
 end
 
-local function is_known_text(rest)
+local function known_text(rest)
   local n = #rest
   for i = 1, #shapes do
     local shape = shapes[i]
@@ -233,10 +234,19 @@ local function is_known_text(rest)
     local close = n - #after + 1
     if close > #before + 1 and sub(rest, 1, #before) == before and find(rest, '"', #before + 1, true) == close
       and byte(rest, close - 1) ~= 92 and sub(rest, close) == after then
-      return true
+      return shape
     end
   end
-  return false
+  return nil
+end
+
+-- Remembers what stands around the text in a frame of this stream, for `quick`.
+local function remember_frame(m, beginning, shape)
+  if m.lead_head == m.head and m.lead_shape == shape then return end
+  m.lead_head, m.lead_shape, m.lead = m.head, shape, nil
+  local lead, trail = "data: " .. beginning .. shape.before, shape.after .. "\n\n"
+  if find(lead, "[\r\n]") or find(shape.after, "[\r\n]") then return end
+  m.lead, m.lead_n, m.trail, m.trail_n = lead, #lead, trail, #trail
 end
 
 local function learn_text(rest)
@@ -271,7 +281,9 @@ local function read_usual(m, data, now)
     if known.finish then m.finish = known.finish end
     return true, false
   end
-  if is_known_text(rest) then
+  local shape = known_text(rest)
+  if shape then
+    remember_frame(m, sub(data, 1, at - 1), shape)
     note_content(m, now)
     return true, false
   end
@@ -359,6 +371,33 @@ end
 local function may_be_usage(tail)
   if tail == "" or find(tail, "[DONE", 1, true) then return false end
   return not find(tail, '"choices"%s*:%s*%[%s*[^%]%s]')
+end
+
+-- Reads bytes that are nothing but whole frames with text, alike but for that text: most of what engines send. Returns
+-- whether it did; it says the same as `feed`, which reads everything else, at a fraction of the price. Such bytes go to
+-- the client as they are.
+function M.quick(m, s, now)
+  local lead = m.lead
+  if lead == nil or m.done or m.tail ~= "" or m.skip_lf or m.data ~= nil or m.name ~= nil then return false end
+  if find(s, "\r", 1, true) then return false end
+  local trail, lead_n, trail_n, n = m.trail, m.lead_n, m.trail_n, #s
+  local i, events = 1, 0
+  repeat
+    local text = i + lead_n
+    local quote = find(s, '"', text, true)
+    if quote == nil or quote == text or byte(s, quote - 1) == 92 then return false end
+    local after = quote + trail_n
+    if find(s, "\n", text, true) ~= after - 2 or sub(s, i, text - 1) ~= lead or sub(s, quote, after - 1) ~= trail then
+      return false
+    end
+    i, events = after, events + 1
+  until i > n
+  m.chunks, m.hid_last = m.chunks + 1, false
+  for _ = 1, events do
+    m.events = m.events + 1
+    note_content(m, now)
+  end
+  return true
 end
 
 -- Reads the next bytes of an event stream. Returns nil where they may go to the client as they are, else the bytes

@@ -1,6 +1,8 @@
 """The meter's reading of streams: files that nobody here wrote, and protocol variants, whole and cut anywhere."""
 
 import json
+import random
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -232,3 +234,91 @@ def test_hiding_takes_nothing_else() -> None:
     whole = sse(chunk("a"))
     for at in range(1, len(whole)):
         assert read(whole[:at], whole[at:], hide=True)[1] == whole, at
+
+
+class FullMeter(Meter):
+    """Reads everything with the full reader: what the quick one must agree with."""
+
+    def feed(self, data: bytes, now_s: float = 0.0) -> bytes:
+        self._is_framed = True
+        replaced = self._module.feed(self._state, data, now_s)
+        return data if replaced is None else bytes(replaced)
+
+
+class QuickMeter(Meter):
+    """Counts what the quick reader took."""
+
+    taken = 0
+
+    def feed(self, data: bytes, now_s: float = 0.0) -> bytes:
+        before = self._state.chunks
+        if self._module.quick(self._state, data, now_s):
+            self.taken += 1
+            return data
+        assert self._state.chunks == before, "the quick reader changed what it did not take"
+        return super().feed(data, now_s)
+
+
+def both(parts: list[bytes], hide: bool) -> int:
+    """Read `parts` with both readers, compare all that they say at every step; returns what the quick one took."""
+    quick, full = QuickMeter(hide_usage=hide), FullMeter(hide_usage=hide)
+    for number, part in enumerate(parts):
+        assert quick.feed(part, number * 0.25) == full.feed(part, number * 0.25), part
+        assert (quick.reading(), quick.times()) == (full.reading(), full.times()), part
+        assert (quick._state.chunks, quick._state.gaps) == (full._state.chunks, full._state.gaps)
+    assert quick.finish(99.0) == full.finish(99.0)
+    assert (quick.reading(), quick.times()) == (full.reading(), full.times())
+    return quick.taken
+
+
+def events_of(data: bytes) -> list[bytes]:
+    """A stream as one part per event."""
+    mark = b"\r\n\r\n" if b"\r\n\r\n" in data else b"\n\n"
+    parts = data.split(mark)
+    return [*(p + mark for p in parts[:-1]), parts[-1]] if parts[-1] else [p + mark for p in parts[:-1]]
+
+
+@pytest.mark.parametrize("hide", [False, True])
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_quick_reader_says_what_the_full_one_says(shared_data: Path, name: str, hide: bool) -> None:
+    data = (shared_data / "sse" / name).read_bytes()
+    events = events_of(data)
+    cut = random.Random(name)
+    both(events, hide)
+    both([b"".join(events[i : i + 3]) for i in range(0, len(events), 3)], hide)
+    for size in (40, 300, 2000):
+        edges = sorted({0, len(data), *(cut.randrange(len(data)) for _ in range(len(data) // size))})
+        both([data[a:b] for a, b in pairwise(edges)], hide)
+
+
+@pytest.mark.parametrize("hide", [False, True])
+def test_quick_reader_takes_what_it_is_made_for(shared_data: Path, hide: bool) -> None:
+    data = (shared_data / "sse" / "kubeai-vllm-chat.sse").read_bytes()
+    assert both(events_of(data), hide) > 300
+
+
+ODD = [
+    chunk('say \\"hi\\"'),
+    chunk("back\\"),
+    chunk("\u2028 \x00 \r \n"),
+    chunk(""),
+    chunk("b", finish="stop"),
+    chunk("c", usage={"prompt_tokens": 1, "completion_tokens": 2}),
+    chunk("d", error={"message": "x"}),
+    {"id": "other", "choices": [{"index": 0, "delta": {"content": "e"}, "finish_reason": None}]},
+    USAGE,
+    "[DONE]",
+]
+
+
+@pytest.mark.parametrize("hide", [False, True])
+@pytest.mark.parametrize("odd", range(len(ODD)))
+def test_quick_reader_leaves_odd_frames_to_the_full_one(odd: int, hide: bool) -> None:
+    plain = sse(*(chunk(f"word{i}") for i in range(4)))
+    frame = sse(ODD[odd])
+    assert both([*events_of(plain), *events_of(plain), frame, *events_of(plain)], hide) > 4
+    both([plain, plain + frame + plain, plain], hide)
+    raw = sse(chunk("x")).replace(b'"x"', [b'"a\nb"', b'"a\rb"', b'"a\n\nb"', b'"a"b"', b'"\\"'][odd % 5])
+    both([*events_of(plain), raw, *events_of(plain)], hide)
+    for at in range(1, len(frame), 5):
+        both([plain, frame[:at], frame[at:] + plain, plain], hide)
