@@ -141,7 +141,8 @@ class Cluster:
             chosen = known
         else:
             has_nodes = Identity.load(self._pid_file("node")) is not None
-            chosen = settings.choose(known, keep_network=has_nodes)
+            has_etcd = Identity.load(self._pid_file("etcd")) is not None
+            chosen = settings.choose(known, keep_network=has_nodes, keep_etcd=has_etcd)
             if known and chosen != known:
                 self._stop_processes()  # what still runs would talk to the old ports
             chosen.save(self.state.settings)

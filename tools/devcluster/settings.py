@@ -47,18 +47,20 @@ class Settings:
         return cls(**{field.name: known[field.name] for field in fields(cls)})
 
 
-def choose(previous: Settings | None, keep_network: bool) -> Settings:
+def choose(previous: Settings | None, keep_network: bool, keep_etcd: bool = False) -> Settings:
     """Free ports and a free network; what a stopped cluster had before is taken again where it is still free.
 
     Args:
         previous: of an earlier start.
         keep_network: the cluster's own nodes are listening there.
+        keep_etcd: the cluster's own etcd is listening on its ports; only the API server is started again.
     """
     taken: set[int] = set()
     ports = {}
     for name in ("etcd_client", "etcd_peer", "apiserver"):
         wanted = getattr(previous, name) if previous else None
-        ports[name] = wanted if wanted and is_free_soon("127.0.0.1", wanted) else free_port(taken)
+        is_ours = keep_etcd and name != "apiserver"
+        ports[name] = wanted if wanted and (is_ours or is_free_soon("127.0.0.1", wanted)) else free_port(taken)
         taken.add(ports[name])
     if previous and (keep_network or is_free_soon(previous.node_address(0), KUBELET_PORT)):
         return Settings(**ports, network=previous.network)

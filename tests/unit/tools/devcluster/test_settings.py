@@ -42,3 +42,13 @@ def test_what_others_took_meanwhile_is_chosen_anew(monkeypatch: pytest.MonkeyPat
 
 def test_no_file_means_no_settings(tmp_path: Path) -> None:
     assert Settings.load(tmp_path / "none.json") is None
+
+
+def test_an_etcd_that_runs_keeps_its_ports() -> None:
+    first = settings.choose(None, keep_network=False)
+    with socket.socket() as etcd:
+        etcd.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        etcd.bind(("127.0.0.1", first.etcd_client))
+        etcd.listen()
+        assert settings.choose(first, keep_network=True, keep_etcd=True) == first
+        assert settings.choose(first, keep_network=True).etcd_client != first.etcd_client
