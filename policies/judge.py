@@ -149,7 +149,14 @@ class Judge:
             {STABLE: [column(n, True) for n in numbers], CANDIDATE: [column(n, False) for n in numbers]},
             [np.array([s.checks[n].tie_us for s in self.setups], dtype=np.int64) for n in numbers],
             [np.array([s.checks[n].tie_share for s in self.setups], dtype=float) for n in numbers],
+            [np.array([self._is_calibrated_here(n, i) for i in range(len(self.setups))]) for n in numbers],
         )
+
+    def _is_calibrated_here(self, number: int, place: int) -> bool:
+        """Whether a margin's threshold was set in mid-attempt, so that no block was counted at it at the source."""
+        if self.checks[number].kind is not CheckKind.QUANTILE_REL:
+            return False
+        return place >= self.known or self.setup.strata[place].checks[number].stable_us < 0
 
     def _merge_groups(self) -> Ints:
         groups = np.arange(self.strata.size, dtype=np.int64)

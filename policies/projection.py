@@ -124,20 +124,22 @@ def outcome_counts(outcomes: Mapping[str, int], check: Check, attempted: frozens
     return n, n - outcomes.get("ok", 0)
 
 
-def event_counts(cell: Cell, check: Check, key: int, attempted: frozenset[str]) -> tuple[int, int]:
+def event_counts(
+    cell: Cell, check: Check, key: int, attempted: frozenset[str], from_sketch: bool = False
+) -> tuple[int, int]:
     """(requests, events) of a check in one cell.
 
-    A threshold that was not counted at the source (it was calibrated in mid-attempt) is read from the sketch: exact,
-    because thresholds are edges, but each event is dated by its end and unfinished requests are not seen.
+    from_sketch: the threshold was not counted at the source. The sketch is exact for it, because thresholds are edges,
+    but each event is dated by its end and unfinished requests are not seen.
     """
     if check.metric in (blocks.SUCCESS, SERVED.metric):
         return outcome_counts(cell.outcomes, check, attempted)
     counts = cell.metrics.get(check.metric)
     if counts is None:
         return 0, 0
-    over, below = counts.over.get(key, 0), counts.below.get(key, 0)
-    if over == below == 0 and counts.n and key != blocks.BINARY:
+    if from_sketch:
         return counts.counts(key)
+    over, below = counts.over.get(key, 0), counts.below.get(key, 0)
     return over + below, below if check.kind is CheckKind.GOODPUT_REL else over
 
 
@@ -164,11 +166,15 @@ class Projected:
 
 @dataclass(slots=True)
 class Keys:
-    """Thresholds in microseconds by check and stratum (-1 = none yet), and stable's ties (see `CheckSetup`)."""
+    """Thresholds in microseconds by check and stratum (-1 = none yet), and stable's ties (see `CheckSetup`).
+
+    from_sketch: the threshold was calibrated in mid-attempt, so it is read from the sketches.
+    """
 
     arms: Mapping[str, Sequence[Ints]]
     tie_us: Sequence[Ints]
     tie_share: Sequence[Array]
+    from_sketch: Sequence[NDArray[np.bool_]]
 
 
 def project(block: Block, strata: Strata, checks: Sequence[Check], keys: Keys, attempted: frozenset[str]) -> Projected:
@@ -192,7 +198,10 @@ def project(block: Block, strata: Strata, checks: Sequence[Check], keys: Keys, a
                     unknown[where] = unknown.get(where, 0) + counts.unknown
         for number, check in enumerate(checks):
             key = int(keys.arms[cell.variant][number][place])
-            counted = event_counts(cell, check, key, attempted) if key >= 0 else (0, 0)
+            counted = (0, 0)
+            if key >= 0:
+                is_read = bool(keys.from_sketch[number][place])
+                counted = event_counts(cell, check, key, attempted, is_read)
             if counted[0]:
                 n, k = found[number].arm(cell.variant)
                 n[place] += counted[0]
