@@ -177,9 +177,8 @@ class Actor:
             case a.PutSetup(attempt):
                 policy = s.attempt_policy or s.policy
                 if policy is not None:
-                    self._judgement.put_setup(
-                        s.key, attempt, policy.model_dump(by_alias=True, mode="json", exclude_none=True)
-                    )
+                    written = policy.model_dump(by_alias=True, mode="json", exclude_none=True)
+                    self._judgement.put_setup(s.key, attempt, written, s.status.stable)
             case a.EmitEvent(reason, message, warning):
                 about = self._cluster.get_cached("inferencerollouts", s.namespace, s.name)
                 if about is not None:

@@ -108,7 +108,7 @@ class Judgement(Protocol):
         Starts following the rollout where nobody does yet. since_s: when the attempt began.
         """
 
-    def put_setup(self, rollout: str, attempt: int, policy: Mapping[str, Any]) -> None:
+    def put_setup(self, rollout: str, attempt: int, policy: Mapping[str, Any], stable: str) -> None:
         """Make the setup from history and make it durable at the recorder; Retryable where it does not answer."""
 
     def put_history_contract(self, rollout: str, policy: Mapping[str, Any]) -> None:

@@ -18,6 +18,7 @@ from controller.core.evidence import evidence_hash
 from controller.core.snapshot import JudgeView
 from controller.judging import AttemptJudge
 from controller.ports import Clock, Retryable, Store
+from policies.baseline import newest_history
 from policies.blocks import Block
 from policies.contract import contract_from_mapping
 from policies.history import prepare
@@ -283,6 +284,9 @@ class Feed:
 OPEN_BLOCKS_SECONDS = 30.0
 """The youngest blocks are not closed yet when a history is read, so it reaches back this much farther."""
 
+REACH = 4.0
+"""A history may be collected from this many times its length, where attempts lie in between."""
+
 
 class Judgements:
     """Feeds of all rollouts; implements `controller.ports.Judgement`."""
@@ -300,30 +304,30 @@ class Judgements:
         """See the protocol."""
         return self._feed(rollout).view(attempt, rev10, step, since_s)
 
-    def put_setup(self, rollout: str, attempt: int, policy: Mapping[str, Any]) -> None:
+    def put_setup(self, rollout: str, attempt: int, policy: Mapping[str, Any], stable: str) -> None:
         """See the protocol."""
         feed = self._feed(rollout)
         began_s = feed.began_s(attempt)
         setup = kept_setup(self.client.setup(rollout, attempt), began_s)
         if setup is None:
             contract = contract_from_mapping(policy)
-            setup = prepare(contract, self._history(rollout, contract.history_s))
+            setup = prepare(contract, self._history(rollout, stable, contract.history_s))
             body = {"attempt": attempt, "setup": setup.to_dict(), "contract": dict(policy), _BEGAN: began_s}
             self.client.put_setup(rollout, body | self._calibrations.body(rollout))
         self._store.put_setup(rollout, attempt, setup.to_dict(), self._clock.now())
         feed.take_setup(attempt, setup)
 
-    def _history(self, rollout: str, length_s: float) -> list[Block]:
-        """Blocks of stable alone within the policy's history."""
+    def _history(self, rollout: str, revision: str, length_s: float) -> list[Block]:
+        """The newest blocks in which the stable revision served alone, as long as the policy asks for."""
         found: list[Block] = []
-        since_s = self._clock.now() - length_s - OPEN_BLOCKS_SECONDS
+        since_s = self._clock.now() - REACH * length_s - OPEN_BLOCKS_SECONDS
         blocks, _ = self.client.blocks(rollout, since=since_s, limit=1)
         seq = blocks[0].seq - 1 if blocks else None
         while seq is not None:
             page, _ = self.client.blocks(rollout, after=seq, limit=PAGE)
-            found += [block for block in page if block.attempt == HISTORY_ATTEMPT]
+            found += page
             seq = page[-1].seq if len(page) == PAGE else None
-        return found
+        return newest_history(found, revision, length_s)
 
     def put_history_contract(self, rollout: str, policy: Mapping[str, Any]) -> None:
         """See the protocol."""

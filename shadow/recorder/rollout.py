@@ -4,7 +4,7 @@ Called by recorder.py on one thread; the time is an argument.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,7 @@ class _Attempt:
     newest_s: float
     start_s: float
     pending: AttemptSetup | None = None
+    of_step: dict[int, tuple[str, int]] = field(default_factory=dict)
 
     @property
     def next_close_s(self) -> float:
@@ -132,6 +133,7 @@ class RolloutLog:
             found = self._begin(number, min(start_s, now_s), plan.step)
         if start_s >= found.newest_s:
             found.newest_s, found.step, found.stage, found.weight = start_s, plan.step, plan.stage, plan.weight
+            found.of_step[plan.step] = (plan.stage, plan.weight)
         current = self._attempts.get(-1 if self._current is None else self._current)
         if current is None or start_s >= current.newest_s:
             self._current = number
@@ -188,7 +190,8 @@ class RolloutLog:
 
     def _write(self, attempt: _Attempt, block: Block) -> None:
         numbered = replace(block, seq=self._blocks.next_number)
-        about = orjson.dumps({"stage": attempt.stage, "weight": attempt.weight})
+        stage, weight = attempt.of_step.get(block.step, (attempt.stage, attempt.weight))
+        about = orjson.dumps({"stage": stage, "weight": weight})
         self._blocks.append(b'{"about":%b,"block":%b}' % (about, numbered.to_json()))
 
     def _drop_lost(self, now_s: float) -> None:

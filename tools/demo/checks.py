@@ -78,7 +78,10 @@ def nobody_was_cut(records: list[dict[str, Any]]) -> Finding:
 def live_by_step(blocks: list[Block]) -> dict[tuple[int, int, str, int], Counter[str]]:
     """(attempt, step, stage, weight) -> live requests by variant, from the recorder's blocks."""
     steps: dict[tuple[int, int, str, int], Counter[str]] = {}
+    borders = {(b.attempt, b.step): b.seq for b in blocks}  # the last block of a step holds requests of the next one
     for block in blocks:
+        if block.seq == borders[block.attempt, block.step]:
+            continue
         key = (block.attempt, block.step, block.stage, block.weight)
         counter = steps.setdefault(key, Counter())
         for cell in block.cells:
@@ -103,7 +106,8 @@ def split_within_band(blocks: list[Block]) -> list[Finding]:
 
 def live_requests_that_met(blocks: list[Block]) -> int:
     """Live requests that the candidate served in an attempt."""
-    return sum(counter["candidate"] for counter in live_by_step(blocks).values())
+    cells = (cell for block in blocks for cell in block.cells)
+    return sum(cell.routed for cell in cells if cell.kind == "live" and cell.variant == "candidate")
 
 
 def load_parity(blocks: list[Block]) -> list[Finding]:

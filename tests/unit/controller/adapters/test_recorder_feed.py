@@ -153,7 +153,7 @@ def test_a_silent_recorder_is_neither_reachable_nor_rebuilt(scene: Scene) -> Non
     assert not view.reachable and not view.rebuilt and view.verdict is None
     assert scene.judgements.open_requests("ns/chat") is None
     with pytest.raises(Retryable):
-        scene.judgements.put_setup("ns/chat", 1, POLICY)
+        scene.judgements.put_setup("ns/chat", 1, POLICY, "rev-stable")
     scene.recorder.is_down = False
     scene.wait(lambda: scene.view().reachable)
     scene.wait(lambda: scene.judgements.open_requests("ns/chat") == {"rev-candidate": 3})
@@ -161,10 +161,10 @@ def test_a_silent_recorder_is_neither_reachable_nor_rebuilt(scene: Scene) -> Non
 
 def test_a_setup_is_made_once_and_durable(scene: Scene) -> None:
     scene.view()
-    scene.judgements.put_setup("ns/chat", 1, POLICY)
+    scene.judgements.put_setup("ns/chat", 1, POLICY, "rev-stable")
     assert scene.view().setup_attempt == 1 and scene.view().rebuilt
     body = scene.recorder.bodies[1]
-    scene.judgements.put_setup("ns/chat", 1, POLICY)
+    scene.judgements.put_setup("ns/chat", 1, POLICY, "rev-stable")
     assert scene.recorder.bodies[1] is body
 
 
@@ -172,7 +172,7 @@ def test_a_setup_of_a_deleted_namesake_is_not_taken(scene: Scene) -> None:
     keep_setup(scene, began_s=BEGAN - 86_400.0)
     scene.wait(lambda: scene.view().rebuilt)
     assert scene.view().setup_attempt is None
-    scene.judgements.put_setup("ns/chat", 1, POLICY)
+    scene.judgements.put_setup("ns/chat", 1, POLICY, "rev-stable")
     assert scene.recorder.bodies[1]["attempt_began_s"] == BEGAN
     assert kept_setup(None, BEGAN) is None
 

@@ -154,7 +154,7 @@ class FakeJudgement:
     def view(self, rollout: str, attempt: int, rev10: str, step: int, since_s: float) -> JudgeView:
         return self.now
 
-    def put_setup(self, rollout: str, attempt: int, policy: Mapping[str, Any]) -> None:
+    def put_setup(self, rollout: str, attempt: int, policy: Mapping[str, Any], stable: str) -> None:
         self.setups.append(attempt)
 
     def put_history_contract(self, rollout: str, policy: Mapping[str, Any]) -> None:
