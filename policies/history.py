@@ -322,20 +322,28 @@ def excess_variance(strata: Strata, n: Array, k: Array, block_s: float, relative
 
 
 def _excess(strata: Strata, n: Array, k: Array, length: int, relative: bool) -> dict[str, float]:
+    """Excess variance by level, from the comparison of the halves, or (absolute) from each half by itself.
+
+    A half stands for one arm. Both halves taken together would show half of an arm's excess where they are independent.
+    """
+    total, events = n.sum(axis=0), k.sum(axis=0)
     if relative:
-        total, events = n.sum(axis=0), k.sum(axis=0)
         share = np.divide(n[0], total, out=np.zeros_like(total), where=total > 0)
-        residual, variance = k[0] - share * events, events * share * (1.0 - share)
+        first, second = (strata.spread(a.T) for a in n)
+        both = first + second
+        size = np.divide(2 * first * second, both, out=np.zeros_like(both), where=both > 0)
+        arms = [(k[0] - share * events, events * share * (1.0 - share), size)]
     else:
-        total, events = n.sum(axis=0), k.sum(axis=0)
-        mean = np.divide(events.sum(axis=0), total.sum(axis=0), out=np.zeros(strata.size), where=total.sum(axis=0) > 0)
-        residual, variance = events - mean * total, total * mean * (1.0 - mean)
-    values = [strata.spread(a.T) for a in (residual, variance, n[0], n[1])]
-    r, v, first, second = values
-    both = first + second
-    size = np.divide(2 * first * second, both, out=np.zeros_like(both), where=both > 0) if relative else both
-    excess = (np.diff(r, axis=1) ** 2) / 2 - (v[:, 1:] + v[:, :-1]) / 2
-    scale = (v[:, 1:] + v[:, :-1]) / 2 * (size[:, 1:] + size[:, :-1]) / (2 * length)
+        counted = total.sum(axis=0)
+        mean = np.divide(events.sum(axis=0), counted, out=np.zeros(strata.size), where=counted > 0)
+        arms = [(k[h] - mean * n[h], n[h] * mean * (1.0 - mean), strata.spread(n[h].T)) for h in (0, 1)]
+    excess: Array = np.zeros((strata.cells, 1))
+    scale: Array = np.zeros((strata.cells, 1))
+    for residual, variance, size in arms:
+        r, v = strata.spread(residual.T), strata.spread(variance.T)
+        pairs = (v[:, 1:] + v[:, :-1]) / 2
+        excess = excess + (np.diff(r, axis=1) ** 2) / 2 - pairs
+        scale = scale + pairs * (size[:, 1:] + size[:, :-1]) / (2 * length)
     bounds = np.cumsum([0, strata.size, len(strata.tenants), len(strata.buckets), 1])
     found = {}
     for level, low, high in zip(LEVELS, bounds[:-1], bounds[1:], strict=True):
