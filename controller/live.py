@@ -9,6 +9,7 @@ from typing import Any
 
 from controller.core import plans, times
 from controller.core.actions import Decision
+from controller.core.load import Arm, load_of
 from controller.core.snapshot import Frozen, Snapshot
 from controller.evidence.views import (
     ArmLoad,
@@ -24,7 +25,7 @@ from controller.observe import Observer
 from controller.ports import DataPlane
 from crds.v1alpha1.common import parse_duration_seconds
 from crds.v1alpha1.policy import RolloutPolicySpec
-from crds.v1alpha1.rollout import CapacityStrategy, Step
+from crds.v1alpha1.rollout import CapacityStrategy, InferenceRolloutStatus, Step
 from policies.contract import ContractError, make_contract
 from shadow.plan import TrafficPlan
 
@@ -92,7 +93,7 @@ class LiveRollouts:
             stable=status.stable,
             candidate=status.candidate,
             plan=_plan(plan),
-            load=_load(s, status.stable, status.candidate),
+            load=_load(s, status),
             policy=_policy(policy),
             evidence=(status.verdict.evidence or "") if status.verdict else "",
             diff=diff.to_json() if diff is not None and is_other else None,
@@ -132,16 +133,33 @@ def _plan(plan: TrafficPlan | None) -> PlanView:
     )
 
 
-def _load(s: Snapshot, stable: str, candidate: str) -> LoadView:
-    def arm(rev10: str) -> ArmLoad:
+def _load(s: Snapshot, status: InferenceRolloutStatus) -> LoadView:
+    load = load_of(s, status)
+
+    def arm(rev10: str, seen: Arm) -> ArmLoad:
         if not rev10:
             return ArmLoad()
         wanted = s.variant(rev10).replicas.get(plans.entry_role(s.frozen(rev10)))
         in_flight = s.data_plane.open_requests.get(rev10, 0) if s.data_plane.open_requests is not None else None
-        ready = len(plans.usable_pods(s, rev10, needs_probe=rev10 == candidate))
-        return ArmLoad(replicas_ready=ready, replicas_wanted=wanted, in_flight=in_flight)
+        ready = len(plans.usable_pods(s, rev10, needs_probe=rev10 == status.candidate))
+        return ArmLoad(
+            replicas_ready=ready,
+            replicas_wanted=wanted,
+            rps=seen.rps,
+            rps_per_replica=seen.rps_per_replica,
+            in_flight=in_flight,
+            tenant_shares=dict(seen.tenant_shares),
+        )
 
-    return LoadView(stable=arm(stable), candidate=arm(candidate))
+    return LoadView(
+        stable=arm(status.stable, load.stable),
+        candidate=arm(status.candidate, load.candidate),
+        target_rps_per_replica=load.target_rps_per_replica,
+        candidate_share_live=load.candidate_share_live,
+        worst_mix_gap=load.worst_mix_gap,
+        matched=load.matched,
+        message=load.message,
+    )
 
 
 def _policy(policy: RolloutPolicySpec | None) -> PolicyView:

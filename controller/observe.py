@@ -123,6 +123,7 @@ class Observer:
             variants=self._variants(namespace, name, stored, spec, status),
             data_plane=plane,
             judge=self._judge(f"{namespace}/{name}", status),
+            traffic=self._judgement.traffic(f"{namespace}/{name}"),
             actions=self._actions(namespace, name, meta["creationTimestamp"]),
             policy=policy,
             policy_error=policy_error,

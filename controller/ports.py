@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from controller.core.snapshot import DataPlane as DataPlaneView
-from controller.core.snapshot import JudgeView
+from controller.core.snapshot import JudgeView, Traffic
 from crds.v1alpha1.conditions import Reason
 from policies.blocks import Block
 from policies.verdict import Verdict
@@ -116,6 +116,9 @@ class Judgement(Protocol):
 
     def open_requests(self, rollout: str) -> Mapping[str, int] | None:
         """Unfinished live requests by revision; None where the recorder does not answer."""
+
+    def traffic(self, rollout: str) -> Traffic | None:
+        """What started in the last seconds; None where nobody knows now."""
 
     def body_size(self, rollout: str) -> tuple[tuple[tuple[str, float], ...], tuple[tuple[str, float], ...]]:
         """Calibration in force for the rollout: (bytes per prompt token, overhead bytes), each by model."""

@@ -14,8 +14,9 @@ import httpx
 import structlog
 
 from controller.adapters.calibration import Calibrations, Factors
+from controller.adapters.traffic import TrafficWatch
 from controller.core.evidence import evidence_hash
-from controller.core.snapshot import JudgeView
+from controller.core.snapshot import JudgeView, Traffic
 from controller.judging import AttemptJudge
 from controller.ports import Clock, Retryable, Store
 from policies.baseline import newest_history
@@ -299,6 +300,7 @@ class Judgements:
         self._lock = threading.Lock()
         self._feeds: dict[str, Feed] = {}
         self._calibrations = Calibrations(client)
+        self._traffic = TrafficWatch(client, clock)
 
     def view(self, rollout: str, attempt: int, rev10: str, step: int, since_s: float) -> JudgeView:
         """See the protocol."""
@@ -341,8 +343,13 @@ class Judgements:
         """See the protocol."""
         return self._feed(rollout).open_requests()
 
+    def traffic(self, rollout: str) -> Traffic | None:
+        """See the protocol."""
+        return self._traffic.get(rollout)
+
     def forget(self, rollout: str) -> None:
         """See the protocol."""
+        self._traffic.forget(rollout)
         with self._lock:
             feed = self._feeds.pop(rollout, None)
         if feed is not None:
@@ -350,6 +357,7 @@ class Judgements:
 
     def stop(self) -> None:
         """End all feeds."""
+        self._traffic.stop()
         for rollout in list(self._feeds):
             self.forget(rollout)
 

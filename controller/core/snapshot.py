@@ -114,6 +114,23 @@ class DataPlane:
 
 
 @dataclass(frozen=True, slots=True)
+class Traffic:
+    """What the recorder saw start in a window of whole seconds that ended shortly ago.
+
+    read_s: when it was read, by the controller's clock; window_s: length; until_s: end, by the recorder's clock;
+    attempt: of the newest request; counts: requests by (variant, kind, tenant); last_live_s: start of the newest live
+    request by variant, by the gates' clocks.
+    """
+
+    read_s: float
+    window_s: float
+    until_s: float
+    attempt: int | None = None
+    counts: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
+    last_live_s: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class JudgeView:
     """What the judge of the running attempt says.
 
@@ -152,7 +169,8 @@ class Snapshot:
     spec: the parsed spec, or the last usable one where `spec_error` names a wrong field; None where there never was
     one. target: the revision that spec asks for; stored: revisions with a RunManifest by rev10. conflict: name of the
     rollout that owns the same workload or route. schema_missing: fields that the API server would drop. policy: the
-    policy as it stands now; attempt_policy: the snapshot of the running attempt.
+    policy as it stands now; attempt_policy: the snapshot of the running attempt. traffic: the recorder's last seconds
+    (None: not known now).
     """
 
     namespace: str
@@ -171,6 +189,7 @@ class Snapshot:
     variants: Mapping[str, Variant] = field(default_factory=dict)
     data_plane: DataPlane = DataPlane()
     judge: JudgeView = JudgeView()
+    traffic: Traffic | None = None
     actions: tuple[PersonAction, ...] = ()
     policy: RolloutPolicySpec | None = None
     policy_error: str = ""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from controller.core import plans, times
 from controller.core.actions import Action, ApplyVariant, ScaleVariant
+from controller.core.load import load_mismatch
 from controller.core.outcome import AT_ONCE_SECONDS, STEADY_SECONDS, WAIT_SECONDS, Outcome, hold, is_held_too_long, stay
 from controller.core.people import approval_rules
 from controller.core.snapshot import PersonAction, Pod, Snapshot
@@ -102,6 +103,9 @@ def await_pass(s: Snapshot) -> Outcome | None:
     problem = hold_of(s)
     if problem is not None:
         return hold(s, problem.reason, problem.message)
+    uneven = load_mismatch(s)
+    if uneven is not None:
+        return hold(s, uneven.reason, uneven.message)
     verdict = s.judge.verdict
     wanted = plans.judged_step(s.status, plans.attempt_steps(s))
     if verdict is not None and verdict.step == wanted and verdict.result is Result.PASS:

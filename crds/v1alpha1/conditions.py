@@ -75,6 +75,7 @@ class Reason(StrEnum):
     WAITING_FOR_RESUME = "WaitingForResume"  # an open pause, or paused by a person
     PAUSED = "Paused"  # spec.paused or a pause action
     CAPACITY = "InsufficientCapacity"  # the scheduler found no place for the candidate
+    NOT_LOAD_MATCHED = "NotLoadMatched"  # load per replica or tenant mix differ by more than 15 %: no verdict counts
     HELD = "Held"  # the judge holds the step; the message says why
     NO_BASELINE = "NoBaseline"  # stable serves nothing: there is nothing to compare with
     LEASE_LOST = "LeaseLost"  # the API server is out of reach: weights may only fall

@@ -10,7 +10,17 @@ from typing import Any
 from controller.core import actions as a
 from controller.core.evidence import evidence_hash
 from controller.core.machine import decide
-from controller.core.snapshot import DataPlane, DiffSummary, Frozen, JudgeView, PersonAction, Pod, Snapshot, Variant
+from controller.core.snapshot import (
+    DataPlane,
+    DiffSummary,
+    Frozen,
+    JudgeView,
+    PersonAction,
+    Pod,
+    Snapshot,
+    Traffic,
+    Variant,
+)
 from crds.v1alpha1.action import ActionKind
 from crds.v1alpha1.conditions import Phase
 from crds.v1alpha1.manifest import FrozenRole, RunManifestSpec
@@ -70,6 +80,8 @@ class World:
     recorder_up: bool = True
     rebuilt: bool = True
     open_requests: dict[str, int] | None = field(default_factory=dict)
+    counts: dict[tuple[str, str, str], int] = field(default_factory=dict)  # (variant, kind, tenant) in 10 s
+    is_candidate_reached: bool = False
     people: list[PersonAction] = field(default_factory=list)
     finalizer: bool = False
     deleted_s: float | None = None
@@ -197,11 +209,20 @@ class World:
             "variants": {rev: self.variant(rev) for rev in self.running},
             "data_plane": plane,
             "judge": view,
+            "traffic": self.traffic(),
             "actions": tuple(self.people),
             "policy": self.policy,
             "attempt_policy": POLICY if running else None,
         }
         return Snapshot(**(values | self.overrides))
+
+    def traffic(self) -> Traffic | None:
+        """The recorder's last seconds: fresh while it is up; none live on the candidate unless a test says so."""
+        if not self.recorder_up:
+            return None
+        until_s = self.now - 2.0
+        last = {"candidate": until_s + 1.0} if self.is_candidate_reached else {}
+        return Traffic(self.now, 10.0, until_s, self.status.attempt, dict(self.counts), {"stable": self.now, **last})
 
     def step(self) -> a.Decision:
         """One decision, carried out whole."""

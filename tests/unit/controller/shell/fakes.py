@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from controller.core.snapshot import DataPlane as DataPlaneView
-from controller.core.snapshot import JudgeView
+from controller.core.snapshot import JudgeView, Traffic
 from controller.ports import Ref, Retryable
 from shadow.plan import GateConfig
 
@@ -150,6 +150,7 @@ class FakeJudgement:
     def __init__(self) -> None:
         self.now = JudgeView(reachable=True, rebuilt=True)
         self.setups: list[int] = []
+        self.seen: Traffic | None = None
 
     def view(self, rollout: str, attempt: int, rev10: str, step: int, since_s: float) -> JudgeView:
         return self.now
@@ -162,6 +163,9 @@ class FakeJudgement:
 
     def open_requests(self, rollout: str) -> Mapping[str, int] | None:
         return {}
+
+    def traffic(self, rollout: str) -> Traffic | None:
+        return self.seen
 
     def body_size(self, rollout: str) -> tuple[tuple[tuple[str, float], ...], tuple[tuple[str, float], ...]]:
         return (("", 4.0),), ()
