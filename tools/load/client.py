@@ -235,8 +235,8 @@ class Pool:
 
     def cancel(self, exchange: Exchange, outcome: str) -> None:
         """Ends an exchange from our side."""
+        connection = self.active.pop(exchange, None)  # before the end, which forgets it: the server must see us leave
         exchange.end(time.monotonic(), outcome)
-        connection = self.active.pop(exchange, None)
         if connection is not None and connection.exchange is exchange:
             connection.cut()
 

@@ -1,6 +1,7 @@
 """What the client makes of an answer: outcomes, first content, gaps, pieces that do not respect event borders."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -143,3 +144,22 @@ async def test_nobody_there_is_a_server_error() -> None:
     await server.wait_closed()
     exchange = await exchange_over(Pool(f"http://127.0.0.1:{port}", asyncio.get_running_loop()))
     assert (exchange.outcome, exchange.status) == ("server_error", None)
+
+
+async def test_a_request_that_is_given_up_closes_its_connection(scripted: Callable[[Script], Any]) -> None:
+    came, left = asyncio.Event(), asyncio.Event()
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        came.set()
+        with contextlib.suppress(ConnectionResetError):  # how an abort shows depends on the kernel
+            await reader.read()
+        left.set()
+
+    pool = await scripted(silent)
+    exchange = Exchange(b"GET / HTTP/1.1\r\nhost: t\r\n\r\n", lambda over: pool.active.pop(over, None))
+    pool.send(exchange)
+    await asyncio.wait_for(came.wait(), 5)
+    pool.cancel(exchange, "timeout")
+    await asyncio.wait_for(left.wait(), 5)
+    assert exchange.outcome == "timeout"
