@@ -6,10 +6,11 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from tools.devcluster.paths import State
+from tools.devcluster.paths import PACKAGE, State
 from tools.devcluster.settings import Settings
 
 SERVICE_RANGE = "10.96.0.0/16"
+AUDIT_POLICY = PACKAGE / "audit-policy.yaml"
 # In stop order: whoever writes through the API server ends before it, etcd ends last. The other way round the API
 # server hangs for a minute on its way out.
 STOP_ORDER = ("node", "kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd")
@@ -53,6 +54,10 @@ def make_apiserver(binary: Path, state: State, settings: Settings) -> list[str]:
         f"--kubelet-client-key={pki}/kubelet-client.key",
         "--allow-privileged=true",
         "--profiling=false",
+        f"--audit-policy-file={AUDIT_POLICY}",
+        f"--audit-log-path={state.audit}",
+        "--audit-log-maxsize=50",
+        "--audit-log-maxbackup=1",
     ]
 
 

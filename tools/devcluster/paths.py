@@ -54,6 +54,11 @@ class State:
         return self.root / "logs"
 
     @property
+    def audit(self) -> Path:
+        """What people asked of the API server and what became of it, one JSON object a line."""
+        return self.logs / "audit.log"
+
+    @property
     def nodes(self) -> Path:
         """A copy of the node configuration that `up` was given; absent while the package's own is in force."""
         return self.root / "nodes.yaml"
