@@ -69,6 +69,7 @@ from controller.core.waits import (
     is_drained,
     pod_words,
     unschedulable,
+    verify_flip,
 )
 from crds.v1alpha1.action import ActionKind
 from crds.v1alpha1.common import parse_duration_seconds
@@ -624,7 +625,7 @@ def start_rollback(
     """
     status = s.status
     changes: dict[str, Any] = {"held_since": None}
-    step = status.step.model_copy(update={"name": "rollback", "waiting_since": None})
+    step = status.step.model_copy(update={"name": "rollback", "waiting_since": None, "started_at": None})
     if status.phase in TERMINAL:
         changes |= {"stable": to or plans.previous_stable(s), "candidate": status.stable, "baseline": ""}
         step = step.model_copy(update={"weight": 100})  # what the serving revision has already: nothing rises
@@ -638,7 +639,8 @@ def start_rollback(
 
 
 def rolling_back(s: Snapshot, acts: Acts) -> Outcome:
-    """Weights first, verified; then live streams end; then the candidate goes; then what serves is compared."""
+    """Weights first, verified by observed traffic; then live streams end; then the candidate goes; then what serves is
+    compared. `step.started_at` is when every gate had acknowledged the flip."""
     status, plane = s.status, s.data_plane
     weight = plans.rollback_weight(s, at_once=status.reason in _AT_ONCE)
     step = status.step.model_copy(update={"weight": min(weight, status.step.weight)})
@@ -649,11 +651,19 @@ def rolling_back(s: Snapshot, acts: Acts) -> Outcome:
     if plane.gates and not (is_flipped and plane.is_in_force):
         text = "Traffic is going back; not every gate has acknowledged it."
         return stay(s, Reason.WAITING_FOR_DATA_PLANE, text, changes={"step": step}, requeue_after_s=1.0)
+    if step.started_at is None:
+        step = step.model_copy(update={"started_at": times.to_text(s.now_s)})
+        text = "Every gate has acknowledged the flip."
+        return stay(s, Reason.DRAINING, text, changes={"step": step}, requeue_after_s=AT_ONCE_SECONDS)
+    flip = verify_flip(s)
+    if status.candidate in s.variants and not flip.is_verified:
+        reason = Reason.WAITING_FOR_DATA_PLANE
+        return stay(s, reason, flip.message, changes={"step": step}, requeue_after_s=WAIT_SECONDS)
     if status.candidate in s.variants and not is_drained(s, status.candidate):
-        text = "All new requests go to the stored manifest; live streams on the candidate end first."
+        text = f"{flip.message} Live streams on the candidate end first."
         return stay(s, Reason.DRAINING, text, changes={"step": step}, requeue_after_s=WAIT_SECONDS)
     if status.candidate in s.variants:
-        text = "The candidate is being removed."
+        text = f"{flip.message} The candidate is being removed."
         gone = (DeleteVariant(status.candidate),)
         return stay(s, Reason.DRAINING, text, changes={"step": step}, actions=gone, requeue_after_s=WAIT_SECONDS)
     stable = s.variant(status.stable)

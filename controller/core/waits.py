@@ -4,6 +4,7 @@ Called by machine.py. Pure: time is an input.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from controller.core import plans, times
 from controller.core.actions import Action, ApplyVariant, ScaleVariant
@@ -14,11 +15,14 @@ from controller.core.snapshot import PersonAction, Pod, Snapshot
 from controller.core.status import Mark, make_verdict
 from crds.v1alpha1.common import parse_duration_seconds
 from crds.v1alpha1.conditions import ConditionType, Reason
+from policies.records import CANDIDATE
 from policies.verdict import HoldReason, Result
 
 DRAIN_SECONDS = 600.0
 LEAST_DRAIN_SECONDS = 3.0  # the recorder knows of a request a second after it began
 BLIND_DRAIN_SECONDS = 120.0
+SETTLED_SECONDS = 3.0  # a request is known two seconds after its start, in whole seconds
+UNSEEN_SECONDS = 15.0
 
 _PLAIN_WAITING = frozenset({HoldReason.TOO_FEW_REQUESTS, HoldReason.MIN_STEP})
 """Holds that only mean that the evidence grows; they are Gated, not Holding."""
@@ -146,6 +150,40 @@ def hold_of(s: Snapshot) -> Mark | None:
     if not serious:
         return None
     return Mark(Reason.HELD, f"{serious[0].reason.value}: {serious[0].message}")
+
+
+@dataclass(frozen=True, slots=True)
+class Flip:
+    """Whether traffic has really left the candidate, and what that rests on, as a sentence."""
+
+    is_verified: bool
+    message: str
+
+
+def verify_flip(s: Snapshot) -> Flip:
+    """Whether no new live request reaches the candidate since every gate acknowledged that it gets none.
+
+    The recorder's window is settled (every request that started in it is known), and by its own clock; it is asked for
+    a reading that is young enough to lie wholly after the acknowledgement.
+    """
+    if not s.data_plane.gates:
+        return Flip(True, "No gate runs, so no request can reach the candidate.")
+    traffic = s.traffic
+    waited_s = times.since(s.status.step.started_at, s.now_s)
+    if traffic is None:
+        if s.judge.reachable and waited_s < UNSEEN_SECONDS:
+            return Flip(False, "All gates acknowledged the flip; the recorder has not been asked yet what arrives.")
+        text = "The recorder is unreachable, so the acknowledgement of all gates counts: new requests go to stable."
+        return Flip(True, text)
+    read_after_s = waited_s - (s.now_s - traffic.read_s)
+    if read_after_s < SETTLED_SECONDS:
+        return Flip(False, "All gates acknowledged the flip; the recorder is being asked what still arrives.")
+    last_s = traffic.last_live_s.get(CANDIDATE)
+    if last_s is not None and last_s >= traffic.until_s:
+        return Flip(
+            False, "All gates acknowledged the flip, yet the recorder still sees new requests on the candidate."
+        )
+    return Flip(True, "The recorder sees no new live request on the candidate: all of them go to stable.")
 
 
 def is_drained(s: Snapshot, rev10: str) -> bool:
