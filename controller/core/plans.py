@@ -210,11 +210,20 @@ def _mirror_cap(s: Snapshot, status: InferenceRolloutStatus, stage: Stage, auto:
 
 
 def _endpoints(s: Snapshot, rev10: str, needs_probe: bool) -> list[Endpoint]:
+    """Where a revision is reached. A candidate without a usable pod has no endpoint; stable without one keeps them all.
+
+    A control plane that was away calls every pod unready when it comes back, though all of them serve; and an address
+    that refuses connections is no worse for users than no address.
+    """
     entry = entry_role(s.frozen(rev10))
     port = s.spec.traffic.port if s.spec else 8000
     pods = [pod for pod in s.variant(rev10).pods if pod.role == entry and pod.ip]
+    usable = {pod.name for pod in pods if is_usable(pod, needs_probe)}
+    known = {pod.name for pod in pods if pod.ready_since_s is not None or pod.ready}
+    if not usable and not needs_probe:
+        usable = known = {pod.name for pod in pods if not pod.terminating}
     return [
-        Endpoint(pod.ip, port, pod.name, rev10, pod.ready_since_s or pod.created_s, is_usable(pod, needs_probe))
+        Endpoint(pod.ip, port, pod.name, rev10, pod.ready_since_s or pod.created_s, pod.name in usable)
         for pod in sorted(pods, key=lambda p: p.name)
-        if pod.ready_since_s is not None or pod.ready
+        if pod.name in known
     ]

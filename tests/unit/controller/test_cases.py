@@ -509,3 +509,15 @@ def test_bake_ends_only_with_data_at_hand() -> None:
     assert world.status.phase is Phase.BAKE and world.condition("Holding")[0] == "True"
     world.recorder_up = True
     world.run_to(Phase.COMPLETED)
+
+
+def test_stable_keeps_its_addresses_when_a_control_plane_that_was_away_calls_all_pods_unready() -> None:
+    world = weighing(Phase.CANARY)
+    world.pods[V1] = {"ready": False, "ready_since_s": None}
+    plan = world.step().plan
+    assert plan is not None
+    assert [e.ready for e in plan.endpoints if e.revision == V1] == [True] * world.running[V1]
+    world.pods[V2] = {"ready": False, "ready_since_s": None}
+    plan = world.step().plan
+    assert plan is not None and plan.weight == 0
+    assert not [e for e in plan.endpoints if e.revision == V2 and e.ready]
