@@ -18,7 +18,7 @@ from tools.devcluster.node.context import NodeContext
 from tools.devcluster.node.environment import ReferenceMissing
 from tools.devcluster.node.kinds import Object, is_finished, is_sidecar, name_of, now_text, pod_path
 from tools.devcluster.node.launch import Surroundings
-from tools.devcluster.node.status import ContainerView, make_status
+from tools.devcluster.node.status import ContainerView, has_condition, make_status
 from tools.devcluster.node.volumes import PodVolumes
 
 log = structlog.get_logger()
@@ -65,6 +65,10 @@ class PodWorker:
         if pod["metadata"].get("deletionTimestamp"):
             self.deleting.set()
         if pod["spec"].get("readinessGates"):
+            self.changed()
+        if has_condition(pod, "Ready") != has_condition({"status": self._written}, "Ready") and self._written:
+            # The control plane calls pods of a node unready that it did not hear of for a while; here they still run.
+            self._written = {}
             self.changed()
 
     def changed(self) -> None:
