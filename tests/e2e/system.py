@@ -11,7 +11,7 @@ import random
 import signal
 import subprocess
 import sys
-import uuid
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,6 +21,7 @@ from typing import Any
 import httpx
 import yaml
 
+from policies.blocks import Block
 from tests.e2e.chaos import live_weight
 from tests.e2e.kube import Namespace, wait_until
 from tools import release
@@ -173,8 +174,12 @@ class System:
         process.signal(signal.SIGKILL)
         assert process.wait(10)
 
+    def now_s(self) -> float:
+        """Unix seconds, the clock of client records."""
+        return time.time()
+
     def operator_metric(self, name: str) -> float:
-        """A metric of the operator without labels; 0 where it is not there."""
+        """A metric of the operator, named with its labels; 0 where it is not there."""
         text = httpx.get(f"{self.evidence_url}/metrics", timeout=10).text
         lines = [line for line in text.splitlines() if line.startswith(f"{name} ")]
         return float(lines[0].split()[-1]) if lines else 0.0
@@ -324,7 +329,9 @@ class Rollout:
 
     def variants(self) -> set[str]:
         """Revisions that have workloads."""
-        path = f"{self.namespace.path('deployments', version='apps/v1')}?labelSelector=weighlock.dev/rollout={self.name}"
+        path = (
+            f"{self.namespace.path('deployments', version='apps/v1')}?labelSelector=weighlock.dev/rollout={self.name}"
+        )
         items = self.namespace.call("GET", path)["items"]
         labels = [item["metadata"]["labels"].get("weighlock.dev/revision") for item in items]
         return {label for label in labels if label}
@@ -334,15 +341,27 @@ class Rollout:
         pods = self.pods(f"weighlock.dev/gate={self.name}")
         return [live_weight(pod["metadata"]["name"]) for pod in pods if not pod["metadata"].get("deletionTimestamp")]
 
+    def blocks(self, attempt: int) -> list[Block]:
+        """Closed blocks of an attempt, as the database has them."""
+        url = f"{self.system.evidence_url}/api/v1/rollouts/{self.namespace.name}/{self.name}/blocks?attempt={attempt}"
+        answer = httpx.get(url, headers={"Authorization": f"Bearer {self.system.cluster.token()}"}, timeout=30)
+        answer.raise_for_status()
+        return [Block.from_mapping(json.loads(line)) for line in answer.text.splitlines()]
+
+    def weight_of(self, gate: str) -> int | None:
+        """Weight that one gate holds now; needs no API server."""
+        return live_weight(gate)
+
     def events(self, reason: str) -> list[str]:
-        """Messages of events about the rollout."""
+        """Messages of events about the rollout, oldest first."""
         found = self.namespace.call("GET", f"{self.namespace.path('events')}?limit=2000")["items"]
+        found.sort(key=lambda event: event["metadata"]["creationTimestamp"])
         return [e["message"] for e in found if e["involvedObject"]["name"] == self.name and e["reason"] == reason]
 
     # --- changing ---
 
     def spec(self, *flags: str, steps: Sequence[Mapping[str, Any]] = FULL, **container: Any) -> dict[str, Any]:
-        """A spec whose engine has these flags beside the usual ones; a number makes every call a revision of its own."""
+        """A spec whose engine has these flags; without any it has a number that makes it a revision of its own."""
         usual = ["--model=Qwen/Qwen3-30B-A3B", "--max-model-len=16384", "--stream-interval=4"]
         engine = {
             "name": "vllm",
@@ -455,7 +474,7 @@ def make_addresses() -> dict[str, Any]:
 
 @contextmanager
 def start_system(folder: Path) -> Iterator[System]:
-    """A cluster of its own with the chart; `WEIGHLOCK_SYSTEM` may name the folder of one that was kept by an earlier run.
+    """A cluster of its own with the chart; `WEIGHLOCK_SYSTEM` may name the folder of one to keep and to use again.
 
     The cluster is not the other tests': this one's API server is stopped on purpose.
     """

@@ -1,0 +1,283 @@
+"""What people do to a rollout in mid-attempt, and what they may not do: by kubectl, CLI and dashboard."""
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.e2e.kube import Namespace, wait_until
+from tests.e2e.system import API, AT_ONCE, POLICY, Clients, Rollout, Status, System, condition, failed, is_true
+from tests.e2e.test_dashboard import browser
+
+pytestmark = pytest.mark.e2e
+__all__ = ["browser"]
+PAUSED = ({"canary": {"weight": 20}}, {"pause": {}}, {"ramp": {"weight": 50, "approval": True}})
+
+
+def refusals(chat: Rollout, uid_of: str) -> bool:
+    """Whether the machine has dealt with an act."""
+    return uid_of in (chat.status().get("appliedActions") or ())
+
+
+def awaited(chat: Rollout, attempt: int) -> Status:
+    """Until a person is asked."""
+    return chat.wait("approval to be asked for", lambda s: s["attempt"] == attempt and is_true(s, "AwaitingApproval"))
+
+
+def test_only_an_approver_approves_and_only_this_evidence(
+    system: System, chat: Rollout, clients: Clients, browser: Browser
+) -> None:
+    attempt = chat.begin(chat.spec(steps=AT_ONCE))
+    status = awaited(chat, attempt)
+    before = len(acts(chat))
+    for person in ("stranger", "viewer"):
+        code, answer = chat.act("approve", person)
+        assert code == 403, answer
+        code, answer = chat.act("approve", person, user="approver")
+        assert code == 403, answer
+        done = system.run(person, "weighlock", "approve", "chat", "-n", "serving", "--reason", "because I can", "--yes")
+        assert done.returncode == 2 and "Traceback" not in done.stderr
+        assert by_dashboard(system, person, status) == 403
+    assert len(acts(chat)) == before and set(chat.weights()) == {20}
+    assert {row["who"] for row in system.evidence(chat, "/history")["audit"] if row["what"] == "approve refused"} == {
+        "viewer"  # who may not even see the rollout is turned away before anything can be signed
+    }
+    refused = [(line["user"]["username"], line["verb"]) for line in refused_by_api_server(system)]
+    assert {("stranger", "create"), ("stranger", "get"), ("viewer", "create")} <= set(refused)
+    for binding in ({"evidence": "0" * 16}, {"attempt": attempt - 1}, {"step": 7}, {"reason": " "}):
+        uid = chat.takes("approve", **binding)
+        wait_until(f"word on {binding}", lambda uid=uid: refusals(chat, uid))
+    assert set(chat.weights()) == {20} and chat.status()["step"]["weight"] == 20
+    approves_in_browser(system, browser)
+    chat.wait_weight(50)
+    signed = acts(chat)[-1]["spec"]
+    assert (signed["user"], signed["attempt"], signed["step"]) == ("approver", attempt, 0)
+    assert signed["revision"][:10] == status["candidate"] and len(signed["evidence"]) == 16
+    kept = system.evidence(chat, f"/history?attempt={attempt}")["actions"]
+    assert [row["outcome"] for row in kept if row["action"]["evidence"] == signed["evidence"]] == ["applied"]
+    chat.takes("abort")
+    chat.wait_ended(attempt, "RolledBack")
+
+    second = chat.begin(chat.spec(steps=AT_ONCE))
+    awaited(chat, second)
+    replayed = {key: signed[key] for key in ("attempt", "step", "revision", "evidence", "reason")}
+    stale = chat.takes("approve", **replayed)
+    wait_until("word on the replayed approval", lambda: refusals(chat, stale))
+    current = chat.status()
+    uid = chat.takes("approve", evidence=signed["evidence"])
+    wait_until("word on turned evidence", lambda: refusals(chat, uid))
+    assert current["step"]["weight"] == chat.status()["step"]["weight"] == 20
+    assert any("attempt" in text for text in chat.events("ActionStale"))
+    assert any("other evidence" in text for text in chat.events("ApprovalWithdrawn"))
+    assert not failed(clients.take())
+
+
+def refused_by_api_server(system: System) -> list[dict[str, Any]]:
+    """The API server's own audit of what it forbade."""
+    lines = [json.loads(line) for line in system.cluster.state.audit.read_text().splitlines()]
+    return [line for line in lines if line.get("responseStatus", {}).get("code") == 403]
+
+
+def acts(chat: Rollout) -> list[dict[str, Any]]:
+    """RolloutActions of the namespace, oldest first."""
+    items = chat.namespace.call("GET", chat.namespace.path("rolloutactions", version=API))["items"]
+    return sorted(items, key=lambda item: item["metadata"]["creationTimestamp"])
+
+
+def by_dashboard(system: System, person: str, status: Status) -> int:
+    """Status code of an approval that a person posts to the dashboard by hand, past its disabled button."""
+    with httpx.Client(base_url=system.dashboard_url, timeout=30) as web:
+        origin = {"Origin": system.dashboard_url}
+        login = web.get("/login").text
+        csrf = re.search(r'name="csrf" value="([^"]+)"', login)
+        form = {"token": system.cluster.token(person), "csrf": csrf[1] if csrf else ""}
+        assert web.post("/login", data=form, headers=origin).status_code == 303
+        page = web.get("/r/serving/chat/act/approve").text
+        fields = dict(re.findall(r'name="(csrf|form)" value="([^"]*)"', page))
+        fields |= {
+            "revision": status["candidate"],
+            "attempt": str(status["attempt"]),
+            "step": str(status["step"]["index"]),
+            "evidence": status["verdict"]["evidence"],
+            "reason": "because I can",
+        }
+        return web.post("/r/serving/chat/act/approve", data=fields, headers=origin).status_code
+
+
+def approves_in_browser(system: System, browser: Browser) -> None:
+    """The approver clicks, in Chromium."""
+    page: Page = browser.new_page()
+    page.goto(f"{system.dashboard_url}/r/serving/chat")
+    page.get_by_label("Kubernetes token").fill(system.cluster.token("approver"))
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("link", name="Approve").click()
+    expect(page.locator("dl.signed")).to_contain_text("approver")
+    page.get_by_label("Reason").fill("Tails hold for both tenants.")
+    page.get_by_role("button", name="Approve").click()
+    expect(page.locator("main").get_by_role("status").first).to_contain_text("approve was signed")
+    page.close()
+
+
+def test_abort_then_retry_pause_and_resume(chat: Rollout, clients: Clients) -> None:
+    stable = chat.status()["stable"]
+    uids = chat.uids(stable)
+    attempt = chat.begin(chat.spec(steps=PAUSED))
+    candidate = chat.wait_weight(20)["candidate"]
+    chat.takes("abort")
+    status = chat.wait_ended(attempt, "RolledBack")
+    assert status["reason"] == "Aborted" and candidate in status["rejected"] and not is_true(status, "InSync")
+    wait_until("gates to hold stable alone", lambda: set(chat.weights()) == {0}, 15)
+
+    chat.takes("retry", revision=candidate)
+    status = chat.wait_weight(20)
+    assert (status["attempt"], status["candidate"]) == (attempt + 1, candidate)
+    chat.takes("pause")
+    status = chat.wait("Paused", lambda s: condition(s, "Holding").get("reason") == "Paused")
+    assert status["step"]["weight"] == 20
+    chat.takes("resume")
+    chat.wait("the open pause", lambda s: condition(s, "Holding").get("reason") == "WaitingForResume", 90)
+    chat.takes("resume")
+    chat.wait("the approval that comes next", lambda s: is_true(s, "AwaitingApproval"), 60)
+    assert set(chat.weights()) == {20}
+    chat.takes("reject")
+    assert chat.wait_ended(attempt + 1, "RolledBack")["reason"] == "Rejected"
+    assert chat.uids(stable) == uids and not failed(clients.take())
+
+
+def test_another_revision_the_policy_and_stable_again_in_mid_attempt(chat: Rollout, clients: Clients) -> None:
+    stable = chat.status()["stable"]
+    uids = chat.uids(stable)
+    first = chat.begin(chat.spec(steps=AT_ONCE))
+    superseded = chat.wait_weight(20)["candidate"]
+    edited = {**POLICY, "evidence": {**POLICY["evidence"], "maxHold": "3h"}}
+    edit_policy(chat, edited)
+    try:
+        status = chat.wait("PolicyChanged", lambda s: is_true(s, "PolicyChanged"))
+        assert (status["attempt"], status["step"]["weight"]) == (first, 20)
+        chat.begin(chat.spec(steps=AT_ONCE))
+        status = chat.wait_weight(20)
+        assert status["stable"] == stable and status["candidate"] != superseded
+        assert superseded not in status.get("rejected", ()) and not is_true(status, "PolicyChanged")
+        wait_until("the superseded one to go", lambda: chat.variants() == {stable, status["candidate"]}, 30)
+        again = chat.settle()
+        assert again["reason"] == "StableReapplied" and again["stable"] == stable
+        assert status["candidate"] not in again.get("rejected", ())
+    finally:
+        edit_policy(chat, POLICY)
+    assert chat.uids(stable) == uids and not failed(clients.take())
+
+
+def edit_policy(chat: Rollout, spec: dict[str, Any]) -> None:
+    """Replace the policy as its owner would."""
+    path = chat.namespace.path("rolloutpolicies", "light", API)
+    chat.system.call("PATCH", path, {"spec": spec}, "application/merge-patch+json")
+
+
+WRONG: tuple[tuple[str, dict[str, Any], str], ...] = (
+    ("two kinds of step", {"steps": [{"canary": {"weight": 5}, "ramp": {"weight": 50}}]}, "spec.steps[0]"),
+    ("weight above 100", {"steps": [{"canary": {"weight": 101}}]}, "spec.steps[0].canary.weight"),
+    ("no duration", {"bake": "soon"}, "spec.bake"),
+    ("negative replicas", {"replicas": -1}, "spec.replicas"),
+    ("template and roles", {"roles": [{"name": "a", "template": {}}]}, "template, roles, workloadRef"),
+    ("unknown strategy", {"capacity": {"strategy": "hope"}}, "spec.capacity.strategy"),
+)
+
+
+def test_a_wrong_rollout_is_refused_with_its_field_or_says_so_and_stops_nobody(chat: Rollout) -> None:
+    api, path = chat.system.cluster.api(), chat.namespace.path("inferencerollouts", version=API)
+
+    def create(name: str, spec: dict[str, Any]) -> tuple[int, Any]:
+        body = {"apiVersion": API, "kind": "InferenceRollout", "metadata": {"name": name}, "spec": spec}
+        return api.call("POST", path, body)
+
+    attempt = chat.begin(chat.spec(steps=AT_ONCE))
+    for what, change, field in WRONG:
+        code, answer = create("wrong", {**chat.spec(), **change})
+        assert code == 422 and field in answer["message"], f"{what}: {code} {answer.get('message')}"
+    falling = [{"canary": {"weight": 50}}, {"ramp": {"weight": 20}}]
+    cases = {
+        "falling": ({"steps": falling}, "InvalidSpec", "steps"),
+        "nobody": ({"policyRef": {"name": "nobody"}}, "PolicyMissing", "nobody"),
+        "unmounted": ({}, "MissingReference", "no-such-map"),
+    }
+    try:
+        for name, (change, _, _) in cases.items():
+            spec = {**chat.spec(), "replicas": 1, "traffic": {"gateReplicas": 1}, **change}
+            if name == "unmounted":
+                spec["template"]["spec"]["volumes"][0]["configMap"]["name"] = "no-such-map"
+            assert create(name, spec)[0] == 201
+        for name, (_, reason, words) in cases.items():
+            other = Rollout(chat.system, chat.namespace, name)
+            status = other.wait("Stalled", lambda s: is_true(s, "Stalled"))
+            told = condition(status, "Stalled")
+            assert told["reason"] == reason and words in told["message"], told
+            assert other.variants() == set()
+        assert chat.wait_weight(20)["attempt"] == attempt
+    finally:
+        for name in cases:
+            api.call("DELETE", f"{path}/{name}")
+    wait_until("wrong rollouts to go", lambda: len(chat.namespace.call("GET", path)["items"]) == 1, 60)
+
+
+class Trickle:
+    """A few requests at a time straight to one address; counts what came back."""
+
+    def __init__(self, url: str) -> None:
+        self.url, self.answers = url, list[str]()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        body = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 2}
+        with httpx.Client(timeout=30, trust_env=False) as client:
+            while not self._stop.wait(0.05):
+                try:
+                    answer = client.post(f"{self.url}/v1/chat/completions", json=body, headers={"x-tenant": "acme"})
+                    self.answers.append(str(answer.status_code))
+                except httpx.HTTPError as error:
+                    self.answers.append(type(error).__name__)
+
+    def stop(self) -> list[str]:
+        self._stop.set()
+        self._thread.join(40)
+        return self.answers
+
+
+@pytest.fixture
+def leaving(system: System) -> Iterator[Rollout]:
+    """A small rollout in a namespace that nobody needs afterwards."""
+    rollout = Rollout(system, Namespace(system.cluster.api(), "leaving"), replicas=1, gpus=0, gates=1)
+    rollout.install()
+    yield rollout
+
+
+def test_deleted_in_mid_attempt(leaving: Rollout) -> None:
+    stable = leaving.status()["stable"]
+    uids = leaving.uids(stable)
+    gate = leaving.pods("weighlock.dev/gate=chat")[0]
+    users = Trickle(f"http://{gate['status']['podIP']}:8000")
+    wait_until("answers", lambda: len(users.answers) > 20)
+    leaving.begin(leaving.spec(steps=AT_ONCE))
+    candidate = leaving.wait_weight(20)["candidate"]
+    leaving.namespace.call("DELETE", leaving.path)
+    wait_until("traffic to leave the candidate", lambda: set(leaving.weights()) <= {0, None})
+    before = users.stop()
+    wait_until("the object to go", lambda: not leaving.get(), 60)
+    assert leaving.variants() == {stable} and leaving.uids(stable) == uids
+    service = leaving.namespace.get("services", "chat-gate")
+    assert service["spec"]["selector"]["weighlock.dev/revision"] == stable
+    assert all(not item["metadata"].get("ownerReferences") for item in [service])
+    wait_until("candidate pods to go", lambda: not leaving.uids(candidate), 30)
+    assert set(before) == {"200"}, before
+    leaving.system.call("DELETE", "/api/v1/namespaces/leaving")
+
+    def is_gone() -> bool:
+        return leaving.system.cluster.api().call("GET", "/api/v1/namespaces/leaving")[0] == 404
+
+    wait_until("the namespace to go", is_gone, 90)
