@@ -65,6 +65,7 @@ from controller.core.waits import (
     await_pause,
     await_pods,
     await_start,
+    blind_of,
     hold_of,
     is_drained,
     pod_words,
@@ -434,7 +435,7 @@ def shadow(s: Snapshot, acts: Acts) -> Outcome:
     if s.status.baseline:
         return enter_step(s, len(plans.attempt_steps(s)))
     if s.status.step.name == plans.PREPARE:
-        blind = hold_of(s)  # the first live share needs no proof, but somebody must be watching
+        blind = blind_of(s)  # the first live share needs no proof, but somebody must be watching
         return hold(s, blind.reason, blind.message) if blind is not None else advance(s, acts)
     return weigh(s, acts)
 

@@ -137,13 +137,20 @@ def await_approval(s: Snapshot, approvals: tuple[PersonAction, ...], name: str) 
     return stay(s, Reason.WAITING_FOR_APPROVAL, text, changes={"held_since": None}, marks=marks, requeue_after_s=5.0)
 
 
+def blind_of(s: Snapshot) -> Mark | None:
+    """Why nobody watches now; None while evidence arrives (whatever it says)."""
+    if not s.judge.rebuilt:
+        return Mark(Reason.JUDGE_NOT_REBUILT, "The attempt's evidence has not been read back from the recorder yet.")
+    if not s.judge.reachable:
+        return Mark(Reason.RECORDER_UNREACHABLE, "No blocks arrive from the recorder; nothing passes without them.")
+    return None
+
+
 def hold_of(s: Snapshot) -> Mark | None:
     """Why the evidence cannot be used now; None while it can (even when it is not enough yet)."""
-    judge = s.judge
-    if not judge.rebuilt:
-        return Mark(Reason.JUDGE_NOT_REBUILT, "The attempt's evidence has not been read back from the recorder yet.")
-    if not judge.reachable:
-        return Mark(Reason.RECORDER_UNREACHABLE, "No blocks arrive from the recorder; nothing passes without them.")
+    judge, blind = s.judge, blind_of(s)
+    if blind is not None:
+        return blind
     if judge.verdict is None or judge.verdict.result is not Result.INCONCLUSIVE:
         return None
     serious = [h for h in judge.verdict.holds if h.reason not in _PLAIN_WAITING]

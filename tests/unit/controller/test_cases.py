@@ -521,3 +521,12 @@ def test_stable_keeps_its_addresses_when_a_control_plane_that_was_away_calls_all
     plan = world.step().plan
     assert plan is not None and plan.weight == 0
     assert not [e for e in plan.endpoints if e.revision == V2 and e.ready]
+
+
+def test_a_candidate_that_had_nothing_to_answer_yet_is_not_silent() -> None:
+    world = installed()
+    world.steps = ({"canary": {"weight": 5}}, {"ramp": {"weight": 50}})
+    world.image = "v2"
+    world.say("INCONCLUSIVE", HoldReason.TELEMETRY_SILENT)
+    world.run_to(Phase.CANARY)
+    assert world.status.step.weight == 5
