@@ -4,11 +4,13 @@ Filled by the reconciler, read by the evidence API's threads. Waits for nothing.
 """
 
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from controller.core import plans, times
 from controller.core.actions import Decision
+from controller.core.freezing import manifests_of
 from controller.core.load import Arm, load_of
 from controller.core.snapshot import Frozen, Snapshot
 from controller.evidence.views import (
@@ -20,14 +22,31 @@ from controller.evidence.views import (
     PlanView,
     PolicyView,
     StepView,
+    ThresholdView,
+    WitnessView,
 )
-from controller.observe import Observer
-from controller.ports import DataPlane
+from controller.observe import Memo, Observer, host_of
+from controller.ports import DataPlane, Judgement
 from crds.v1alpha1.common import parse_duration_seconds
+from crds.v1alpha1.conditions import TERMINAL, Phase
 from crds.v1alpha1.policy import RolloutPolicySpec
 from crds.v1alpha1.rollout import CapacityStrategy, InferenceRolloutStatus, Step
+from manifests.layout import group_gpus
+from manifests.ledger import ledger
+from manifests.model import Manifest
 from policies.contract import ContractError, make_contract
+from policies.setup import JudgeSetup
 from shadow.plan import TrafficPlan
+
+
+class Witnesses(Protocol):
+    """Who reads the candidate's metrics pages."""
+
+    def watch(self, rollout: str, manifest: Manifest | None, targets: Mapping[str, str]) -> None:
+        """Read exactly these pages: pod -> URL."""
+
+    def views(self, rollout: str) -> tuple[WitnessView, ...]:
+        """What was seen last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +59,19 @@ class _Entry:
 class LiveRollouts:
     """Implements `controller.evidence.source.LiveSource`."""
 
-    def __init__(self, observer: Observer, data_plane: DataPlane) -> None:
-        self._observer, self._data_plane = observer, data_plane
+    def __init__(
+        self, observer: Observer, data_plane: DataPlane, judgement: Judgement, witnesses: Witnesses | None = None
+    ) -> None:
+        self._observer, self._data_plane, self._judgement = observer, data_plane, judgement
+        self._witnesses, self._memo = witnesses, Memo()
         self._lock = threading.Lock()
         self._entries: dict[str, _Entry] = {}
         self._versions = 0
 
     def note(self, snapshot: Snapshot, decision: Decision) -> None:
         """A decision was made."""
+        if self._witnesses is not None:
+            self._witnesses.watch(snapshot.key, *_scrape_targets(snapshot, decision.status))
         with self._lock:
             old = self._entries.get(snapshot.key)
             is_same = old is not None and _mark(old.snapshot, old.decision) == _mark(snapshot, decision)
@@ -73,6 +97,14 @@ class LiveRollouts:
             entry = self._entries.get(rollout)
         return self._view(entry.snapshot, entry.decision) if entry is not None else None
 
+    def _ledger(self, s: Snapshot, running: Frozen | None) -> dict[str, Any] | None:
+        """Memory and step-time accounts of the candidate, on the accelerator that its pods say they have."""
+        manifest = _engine_of(running)
+        if running is None or manifest is None:
+            return None
+        product = next((pod.product for pod in s.variant(running.rev10).pods if pod.product), None)
+        return self._memo.get(("ledger", running.rev10, product), lambda: ledger(manifest, product).to_json())
+
     def _view(self, s: Snapshot, decision: Decision) -> LiveView:
         status = decision.status
         plan = decision.plan or s.data_plane.published
@@ -80,6 +112,8 @@ class LiveRollouts:
         diff = self._observer.diff_between(s.stored.get(status.stable), running)
         is_other = running is not None and running.rev10 != status.stable
         policy = s.attempt_policy or s.policy
+        is_running = bool(status.candidate) and status.phase not in TERMINAL
+        prepared = self._judgement.prepared(s.key) if is_running else None
         return LiveView.with_verdict(
             s.judge.verdict,
             rollout=s.key,
@@ -98,10 +132,39 @@ class LiveRollouts:
             evidence=(status.verdict.evidence or "") if status.verdict else "",
             diff=diff.to_json() if diff is not None and is_other else None,
             diff_sentences=s.diff.sentences if s.diff is not None and is_other else (),
+            ledger=self._ledger(s, running),
+            thresholds=_thresholds(prepared[0]) if prepared else (),
+            duration_plan=dict(prepared[1]) if prepared and prepared[1] else None,
+            witnesses=self._witnesses.views(s.key) if self._witnesses is not None and is_running else (),
             capacity=_capacity(s, running),
             store_healthy=s.store_ok,
             recorder_healthy=s.judge.reachable,
         )
+
+
+def _scrape_targets(s: Snapshot, status: InferenceRolloutStatus) -> tuple[Manifest | None, dict[str, str]]:
+    """The candidate's configuration and the metrics pages of its pods; nothing while no attempt runs."""
+    frozen = s.frozen(status.candidate) if status.candidate else None
+    manifest = _engine_of(frozen)
+    if manifest is None or status.phase in TERMINAL or status.phase is Phase.ROLLING_BACK or s.spec is None:
+        return None, {}
+    pods = plans.usable_pods(s, status.candidate, needs_probe=True)
+    return manifest, {pod.name: f"http://{host_of(pod.ip)}:{s.spec.traffic.port}/metrics" for pod in pods if pod.ip}
+
+
+def _engine_of(frozen: Frozen | None) -> Manifest | None:
+    """The configuration of the engine that receives the requests; None where it cannot be read."""
+    parts = manifests_of(frozen) if frozen is not None else []
+    return next((m for m in parts if m.role not in ("sidecar", "router") and m.engine.name != "unknown"), None)
+
+
+def _thresholds(setup: JudgeSetup) -> tuple[ThresholdView, ...]:
+    found = setup.thresholds().items()
+    return tuple(
+        ThresholdView(tenant=tenant, bucket=bucket, metric=metric, edge=edge_us / 1e6)
+        for (tenant, bucket, metric), edges in sorted(found)
+        for edge_us in edges
+    )
 
 
 def _mark(s: Snapshot, decision: Decision) -> tuple[Any, ...]:
@@ -184,10 +247,14 @@ def _policy(policy: RolloutPolicySpec | None) -> PolicyView:
 
 def _capacity(s: Snapshot, running: Frozen | None) -> CapacityView:
     strategy = s.spec.capacity.strategy if s.spec else CapacityStrategy.SURGE
+    full = plans.full_replicas(s, running.rev10) if running is not None else {}
+    gpus = group_gpus(engine) if (engine := _engine_of(running)) is not None else None
+    replicas = full.get(plans.entry_role(running), 0)
     blocked = next((p.unschedulable for v in s.variants.values() for p in v.pods if p.unschedulable), "")
     is_flip = strategy is CapacityStrategy.SURGE
     return CapacityView(
         strategy=strategy.value,
+        accelerators_needed=gpus * replicas if gpus is not None else None,
         rollback_s=0.0 if is_flip else None,
         message=blocked or ("stable keeps every replica: a rollback is a flip" if is_flip else ""),
     )

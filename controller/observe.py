@@ -273,7 +273,7 @@ class Observer:
             pod = make_pod(obj)
             uid = meta["uid"]
             if labels[variants.REVISION] == status.candidate and pod.ip and pod.ready and not pod.terminating:
-                targets[uid] = f"http://{_host(pod.ip)}:{port}"
+                targets[uid] = f"http://{host_of(pod.ip)}:{port}"
                 answered, failures, error = self._prober.result(uid)
                 is_servable = answered or _was_proven(pod, status)
                 pod = replace(pod, servable=is_servable, probe_failures=failures, probe_error=error)
@@ -447,7 +447,8 @@ def _last_words(ended: Mapping[str, Any]) -> str:
     return f"{reason}: {message}" if message else reason
 
 
-def _host(address: str) -> str:
+def host_of(address: str) -> str:
+    """An address as it stands in a URL."""
     return f"[{address}]" if ":" in address else address
 
 

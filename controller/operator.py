@@ -29,6 +29,7 @@ from controller.adapters.metrics import OperatorMetrics
 from controller.adapters.prober import HttpProber
 from controller.adapters.recorder import Judgements, RecorderClient
 from controller.adapters.schema import SchemaWatch
+from controller.adapters.witnesses import WitnessScraper
 from controller.core import variants
 from controller.core.actions import Decision
 from controller.core.snapshot import Snapshot
@@ -102,6 +103,7 @@ class Operator:
         self._authority = authority
         self.schema = SchemaWatch(self.cluster.rest)
         self.prober = HttpProber(self.queue.add)
+        self.witnesses = WitnessScraper()
         self.judgements = Judgements(RecorderClient(options.recorder_url), self.store, self.clock, self._on_verdict)
         self._gates = GateSettings(
             options.gate_image, _upstream(options.advertise_xds), _upstream(options.advertise_recorder), authority
@@ -139,6 +141,7 @@ class Operator:
         for thread in self._threads:
             thread.join(timeout=10.0)
         self.prober.stop()
+        self.witnesses.stop()
         self.judgements.stop()
         self.schema.stop()
         if self.xds is not None:
@@ -177,7 +180,7 @@ class Operator:
         observer = Observer(*shared, self.prober, self.store, self.lease, self.clock, self.schema.missing)
         actor = Actor(*shared, self.store, self.lease, self.clock, self._gates)
         observer.set_gate_applied(actor.gate_applied)
-        self.live = LiveRollouts(observer, data_plane)
+        self.live = LiveRollouts(observer, data_plane, self.judgements, self.witnesses)
         reconciler = Reconciler(self.cluster, observer, actor, self.queue, self.metrics, self._note)
         self._mount_evidence(self.live)
         self._label_leader()

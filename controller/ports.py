@@ -12,6 +12,7 @@ from controller.core.snapshot import DataPlane as DataPlaneView
 from controller.core.snapshot import JudgeView, Traffic
 from crds.v1alpha1.conditions import Reason
 from policies.blocks import Block
+from policies.setup import JudgeSetup
 from policies.verdict import Verdict
 from shadow.plan import GateConfig
 
@@ -116,6 +117,9 @@ class Judgement(Protocol):
 
     def open_requests(self, rollout: str) -> Mapping[str, int] | None:
         """Unfinished live requests by revision; None where the recorder does not answer."""
+
+    def prepared(self, rollout: str) -> tuple[JudgeSetup, Mapping[str, Any] | None] | None:
+        """Setup of the running attempt and how long proof takes (shape of `weighlock plan -o json`)."""
 
     def traffic(self, rollout: str) -> Traffic | None:
         """What started in the last seconds; None where nobody knows now."""

@@ -6,7 +6,7 @@ Everything that a view needs is in memory, so the decision path never waits for 
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,12 +17,14 @@ from controller.adapters.calibration import Calibrations, Factors
 from controller.adapters.traffic import TrafficWatch
 from controller.core.evidence import evidence_hash
 from controller.core.snapshot import JudgeView, Traffic
+from controller.jsonable import jsonable
 from controller.judging import AttemptJudge
 from controller.ports import Clock, Retryable, Store
 from policies.baseline import newest_history
 from policies.blocks import Block
 from policies.contract import contract_from_mapping
-from policies.history import prepare
+from policies.history import History, prepare
+from policies.plan import make_plan
 from policies.setup import JudgeSetup
 from policies.verdict import Result, Verdict
 
@@ -35,6 +37,7 @@ VERDICT_AGE_SECONDS = 2.0
 STORE_VERDICT_SECONDS = 60.0
 HISTORY_ATTEMPT = 0
 _BEGAN = "attempt_began_s"
+_PLAN = "duration_plan"
 
 
 class RecorderClient:
@@ -91,6 +94,20 @@ def kept_setup(body: Mapping[str, Any] | None, began_s: float) -> JudgeSetup | N
     return JudgeSetup.from_dict(body["setup"])
 
 
+def duration_plan(setup: JudgeSetup, history: Sequence[Block]) -> dict[str, Any]:
+    """How long proof takes when candidate and stable see equally many requests: `weighlock plan`, and a sentence."""
+    plan = make_plan(setup, History(setup.contract, history))
+    slowest = max((row for row in plan.strata if row.minutes_90), key=lambda row: row.minutes_90 or 0.0, default=None)
+    if slowest is None or plan.minutes_90 is None:
+        sentence = "The history does not say how long a step takes."
+    else:
+        where = f"{slowest.tenant} {slowest.bucket} {slowest.metric} {slowest.gate}"
+        sentence = f"A step that compares equally many requests needs about {plan.minutes_90:.0f} min ({where})."
+    if plan.cannot_pass:
+        sentence += f" {len(plan.cannot_pass)} check(s) cannot pass within maxHold at this traffic."
+    return {**dict(jsonable(plan.to_dict())), "sentence": sentence}
+
+
 def live_by_revision(groups: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     """Unfinished live requests by revision; nobody waits for a copy, and copies on a hung candidate never end."""
     found: dict[str, int] = {}
@@ -137,6 +154,7 @@ class Feed:
         self._verdict: tuple[float, Verdict] | None = None
         self._stored: tuple[float, str] = (0.0, "")
         self._open: dict[str, int] | None = None
+        self._planned: Mapping[str, Any] | None = None
         self._thread = threading.Thread(target=self._run, name=f"feed {rollout}", daemon=True)
         self._thread.start()
 
@@ -166,11 +184,17 @@ class Feed:
                 raise Retryable(f"attempt {attempt} of {self.rollout} is not followed yet", 0.2)
             return self._since_s
 
-    def take_setup(self, attempt: int, setup: JudgeSetup) -> None:
+    def take_setup(self, attempt: int, setup: JudgeSetup, planned: Mapping[str, Any] | None = None) -> None:
         """A setup was made durable just now; nothing of the attempt has been counted yet."""
         with self._lock:
             if attempt == self._attempt:
                 self._judge, self._setup_attempt, self._is_loaded = AttemptJudge(setup), attempt, True
+                self._planned = planned
+
+    def prepared(self) -> tuple[JudgeSetup, Mapping[str, Any] | None] | None:
+        """Setup and duration plan of the attempt that is followed."""
+        with self._lock:
+            return (self._judge.setup, self._planned) if self._judge is not None else None
 
     def open_requests(self) -> dict[str, int] | None:
         """Unfinished live requests by revision, as of the last poll; None where the recorder is silent."""
@@ -226,7 +250,7 @@ class Feed:
                 return
             self._is_loaded = True
             if built is not None and self._judge is None:
-                self._judge, self._setup_attempt = built, attempt
+                self._judge, self._setup_attempt, self._planned = built, attempt, (body or {}).get(_PLAN)
             self._seq = seq if seq is not None else self._seq
             self._last_answer_s = time.monotonic()
 
@@ -310,14 +334,17 @@ class Judgements:
         """See the protocol."""
         feed = self._feed(rollout)
         began_s = feed.began_s(attempt)
-        setup = kept_setup(self.client.setup(rollout, attempt), began_s)
+        kept = self.client.setup(rollout, attempt)
+        setup, planned = kept_setup(kept, began_s), (kept or {}).get(_PLAN)
         if setup is None:
             contract = contract_from_mapping(policy)
-            setup = prepare(contract, self._history(rollout, stable, contract.history_s))
+            history = self._history(rollout, stable, contract.history_s)
+            setup = prepare(contract, history)
+            planned = duration_plan(setup, history)
             body = {"attempt": attempt, "setup": setup.to_dict(), "contract": dict(policy), _BEGAN: began_s}
-            self.client.put_setup(rollout, body | self._calibrations.body(rollout))
+            self.client.put_setup(rollout, body | {_PLAN: planned} | self._calibrations.body(rollout))
         self._store.put_setup(rollout, attempt, setup.to_dict(), self._clock.now())
-        feed.take_setup(attempt, setup)
+        feed.take_setup(attempt, setup, planned)
 
     def _history(self, rollout: str, revision: str, length_s: float) -> list[Block]:
         """The newest blocks in which the stable revision served alone, as long as the policy asks for."""
@@ -342,6 +369,10 @@ class Judgements:
     def open_requests(self, rollout: str) -> Mapping[str, int] | None:
         """See the protocol."""
         return self._feed(rollout).open_requests()
+
+    def prepared(self, rollout: str) -> tuple[JudgeSetup, Mapping[str, Any] | None] | None:
+        """See the protocol."""
+        return self._feed(rollout).prepared()
 
     def traffic(self, rollout: str) -> Traffic | None:
         """See the protocol."""

@@ -5,7 +5,7 @@ else: replicas, policy, steps and hardware never start an attempt.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from controller.core import variants
@@ -17,7 +17,8 @@ from crds.v1alpha1.rollout import InferenceRolloutSpec
 from manifests.diff import Diff, PairingError, diff
 from manifests.digest import equal_after_normalisation, record_digest, revision10, revision_digest
 from manifests.importing import import_objects
-from manifests.model import Manifest
+from manifests.lint import lint
+from manifests.model import ImportResult, Manifest
 from manifests.stored import read_stored
 
 STABLE_LABEL = "weighlock.dev/stable"
@@ -72,7 +73,8 @@ def freeze(
     manifest = spec.manifest.model_dump(by_alias=True, mode="json", exclude_none=True)
     salt = f"{namespace}/{rollout}".encode()
     revision = revision_digest({role.name: role.template for role in roles}, manifest, present, salt)
-    resolved = tuple(m.to_json() for m in _resolve(namespace, rollout, roles, manifest, present, salt))
+    imported = _resolve(namespace, rollout, roles, manifest, present, salt)
+    resolved = tuple(m.to_json() for m in imported.manifests)
     body = RunManifestSpec(
         rollout=rollout,
         revision=revision,
@@ -91,7 +93,18 @@ def freeze(
     body = body.model_copy(update={"record": record_digest({**dumped, "createdAt": ""})})
     copies = {name: variants.copy_name(name, data) for name, data in present.items()}
     size = len(json.dumps(_dump(body)).encode())
-    return Frozen(revision10(revision), body, size_bytes=size, config_maps=copies, problems=missing)
+    return Frozen(
+        revision10(revision),
+        body,
+        size_bytes=size,
+        config_maps=copies,
+        problems=missing,
+        findings=_errors(imported),
+    )
+
+
+def _errors(manifests: ImportResult | Iterable[Manifest]) -> tuple[str, ...]:
+    return tuple(f"{found.code}: {found.message}" for found in lint(manifests) if found.level == "error")
 
 
 def _resolve(
@@ -101,7 +114,7 @@ def _resolve(
     manifest: Mapping[str, Any],
     contents: Mapping[str, Mapping[str, str]],
     salt: bytes,
-) -> tuple[Manifest, ...]:
+) -> ImportResult:
     """Engine configuration of every container, by the importer that the CLI uses as well."""
     objects = []
     for role in roles:
@@ -114,7 +127,7 @@ def _resolve(
             api = {"apiVersion": "apps/v1", "kind": "Deployment"}
         objects.append({**api, "metadata": metadata, "spec": spec})
     version = manifest.get("engineVersion")
-    return import_objects(objects, contents, version, salt).manifests
+    return import_objects(objects, contents, version, salt)
 
 
 def _dump(model: Any) -> dict[str, Any]:
@@ -141,6 +154,7 @@ def from_object(obj: Mapping[str, Any]) -> Frozen:
     body = RunManifestSpec.model_validate(obj["spec"])
     labels = obj["metadata"].get("labels") or {}
     copies = {name: variants.copy_name(name, data) for name, data in body.config_maps.items()}
+    parts = _manifests_in(body.resolved, revision10(body.revision))
     return Frozen(
         rev10=revision10(body.revision),
         manifest=body,
@@ -149,6 +163,7 @@ def from_object(obj: Mapping[str, Any]) -> Frozen:
         labelled_stable=labels.get(STABLE_LABEL) == "true",
         size_bytes=len(json.dumps(obj["spec"]).encode()),
         config_maps=copies,
+        findings=_errors(parts),
     )
 
 
@@ -166,7 +181,7 @@ def spec_from(frozen: Frozen, replicas: Mapping[str, int] | None = None) -> Infe
 
 def effective_diff(old: Frozen, new: Frozen) -> Diff | None:
     """The comparison of effective values; None where an engine cannot be read or parts cannot be paired."""
-    before, after = _manifests(old), _manifests(new)
+    before, after = manifests_of(old), manifests_of(new)
     if not before or not after or any(m.engine.name == "unknown" for m in (*before, *after) if m.role != "sidecar"):
         return None
     try:
@@ -183,9 +198,14 @@ def summarise(old: Frozen, new: Frozen, found: Diff | None) -> DiffSummary:
     return DiffSummary(bool(paths), tuple(f"{path} changed" for path in paths))
 
 
-def _manifests(frozen: Frozen) -> list[Manifest]:
-    spec = {"resolved": list(frozen.manifest.resolved)}
-    return read_stored({"kind": "RunManifest", "spec": spec}, frozen.rev10, 0) or []
+def manifests_of(frozen: Frozen) -> list[Manifest]:
+    """The engine configurations of a revision, one per container."""
+    return _manifests_in(frozen.manifest.resolved, frozen.rev10)
+
+
+def _manifests_in(resolved: Iterable[Mapping[str, Any]], rev10: str) -> list[Manifest]:
+    spec = {"resolved": list(resolved)}
+    return read_stored({"kind": "RunManifest", "spec": spec}, rev10, 0) or []
 
 
 def _written(frozen: Frozen) -> dict[str, Any]:

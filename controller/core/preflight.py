@@ -65,6 +65,18 @@ def check_supported(s: Snapshot) -> Mark | None:
     return None
 
 
+def check_lints(s: Snapshot) -> Mark | None:
+    """No finding of level error: the engine would not start, or not do what the manifest says."""
+    candidate = s.frozen(s.status.candidate)
+    if s.target is not None and s.target.rev10 == s.status.candidate:
+        candidate = s.target  # knows what the import itself found as well
+    if candidate is None or not candidate.findings:
+        return None
+    more = f" ({len(candidate.findings) - 3} more)" if len(candidate.findings) > 3 else ""
+    text = f"weighlock lint finds {'; '.join(candidate.findings[:3])}{more}. Correct the manifest; no GPU was touched."
+    return Mark(Reason.PREFLIGHT_FAILED, text)
+
+
 def check_data_plane(s: Snapshot) -> Mark | None:
     """Gates run, are connected and took the present configuration."""
     plane = s.data_plane
@@ -84,4 +96,4 @@ def check_recorder(s: Snapshot) -> Mark | None:
 
 
 _MANIFEST_CHECKS: tuple[Check, ...] = (check_size, check_references)
-_WORLD_CHECKS: tuple[Check, ...] = (check_policy, check_supported, check_data_plane, check_recorder)
+_WORLD_CHECKS: tuple[Check, ...] = (check_policy, check_supported, check_lints, check_data_plane, check_recorder)

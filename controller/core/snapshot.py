@@ -21,7 +21,8 @@ class Frozen:
 
     rev10: first 10 characters of the revision; stored: its RunManifest object exists; stored_attempt: the attempt it
     was written for; labelled_stable: the object carries the stable label; size_bytes: of the object; config_maps:
-    copies by source name (`source` -> name of our copy); problems: what makes it unusable, in whole sentences.
+    copies by source name (`source` -> name of our copy); problems: what makes it unusable, in whole sentences;
+    findings: lints of level error, `code: message`.
     """
 
     rev10: str
@@ -32,6 +33,7 @@ class Frozen:
     size_bytes: int = 0
     config_maps: Mapping[str, str] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import Any
 from controller.core.snapshot import DataPlane as DataPlaneView
 from controller.core.snapshot import JudgeView, Traffic
 from controller.ports import Ref, Retryable
+from policies.setup import JudgeSetup
 from shadow.plan import GateConfig
 
 PLURALS = {
@@ -151,6 +152,7 @@ class FakeJudgement:
         self.now = JudgeView(reachable=True, rebuilt=True)
         self.setups: list[int] = []
         self.seen: Traffic | None = None
+        self.setup: tuple[JudgeSetup, Mapping[str, Any] | None] | None = None
 
     def view(self, rollout: str, attempt: int, rev10: str, step: int, since_s: float) -> JudgeView:
         return self.now
@@ -163,6 +165,9 @@ class FakeJudgement:
 
     def open_requests(self, rollout: str) -> Mapping[str, int] | None:
         return {}
+
+    def prepared(self, rollout: str) -> tuple[JudgeSetup, Mapping[str, Any] | None] | None:
+        return self.setup
 
     def traffic(self, rollout: str) -> Traffic | None:
         return self.seen
