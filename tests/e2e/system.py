@@ -197,7 +197,7 @@ class Clients:
 
     def start(self) -> None:
         """Until `stop`."""
-        self.refresh()
+        wait_until("gates to be ready", lambda: self.refresh() == self.rollout.gates, 60)
         command = [
             sys.executable, "-m", "tools.load", "--targets-file", str(self.targets), "--rate", str(REQUESTS_PER_SECOND),
             "--tenants", "acme,globex", "--shared-prefix-tenant", "", "--max-prompt", "1200", "--max-output", "12",
@@ -212,13 +212,14 @@ class Clients:
             self._process.terminate()
             self._process.wait(60)
 
-    def refresh(self) -> None:
-        """Send to the gates that are ready now, as a Service would."""
+    def refresh(self) -> int:
+        """Send to the gates that are ready now, as a Service would; how many these are."""
         pods = self.rollout.pods(f"weighlock.dev/gate={self.rollout.name}")
         urls = [f"http://{pod['status']['podIP']}:8000" for pod in pods if is_ready(pod)]
         new = self.targets.with_suffix(".new")
         new.write_text("\n".join(urls) + "\n")
         new.rename(self.targets)
+        return len(urls)
 
     def wait_for_history(self) -> None:
         """Until clients have been served for as long as the policy asks to compare stable with itself."""
@@ -441,13 +442,13 @@ class Rollout:
             url = f"http://{pod['status']['podIP']}:{CONTROL_PORT}/faults"
             httpx.put(url, json=fault, timeout=5).raise_for_status()
 
-    def act(self, action: str, user: str = "approver", **binding: Any) -> tuple[int, Any]:
+    def act(self, action: str, by: str = "approver", **binding: Any) -> tuple[int, Any]:
         """Create a RolloutAction as a person, bound to what is in force now; status code and answer."""
         status = self.status()
         spec = {
             "rollout": self.name,
             "action": action,
-            "user": user,
+            "user": by,
             "reason": "end-to-end test",
             "attempt": status["attempt"],
             "step": status["step"]["index"],
@@ -457,11 +458,11 @@ class Rollout:
         if action == "approve":
             spec.setdefault("evidence", status["verdict"]["evidence"])
         body = {"apiVersion": API, "kind": "RolloutAction", "metadata": {"generateName": f"{action}-"}, "spec": spec}
-        return self.system.cluster.api(user).call("POST", self.namespace.path("rolloutactions", version=API), body)
+        return self.system.cluster.api(by).call("POST", self.namespace.path("rolloutactions", version=API), body)
 
-    def takes(self, action: str, user: str = "approver", **binding: Any) -> str:
+    def takes(self, action: str, by: str = "approver", **binding: Any) -> str:
         """An act that the API server must take; its uid."""
-        code, answer = self.act(action, user, **binding)
+        code, answer = self.act(action, by, **binding)
         assert code == 201, answer
         return str(answer["metadata"]["uid"])
 

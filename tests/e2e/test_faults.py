@@ -157,7 +157,7 @@ def test_envoy_and_the_recorder_are_killed_in_mid_attempt(system: System, chat: 
         clients.refresh()
         wait_until("the gate to be back", lambda: chat.weight_of(gate["metadata"]["name"]) == 20, 60)
         system.wait_for_part("recorder")
-        wait_until("gates to be ready", lambda: clients.refresh() or clients.targets.read_text().count("http") == 2)
+        wait_until("gates to be ready", lambda: clients.refresh() == 2, 60)
         chat.wait("approval to be asked for", lambda s: is_true(s, "AwaitingApproval"), 120)
         approve(chat)
         chat.wait_ended(attempt, "Completed", 120)
