@@ -340,6 +340,11 @@ def at_rest(s: Snapshot, acts: Acts) -> Outcome:
     if target.rev10 == status.stable:
         return _in_sync(s)
     retry = acts.first(ActionKind.RETRY)
+    is_asked = retry is not None or target.rev10 not in status.rejected
+    others = [rev for rev in _leaving(s) if rev != target.rev10]
+    if is_asked and others:  # their GPUs are needed, and an attempt looks at two revisions only
+        text = f"Revision {target.rev10} waits until the pods of {', '.join(others)} are gone."
+        return _tidy(s, Reason.DRAINING, text)
     if retry is not None:
         text = f"{retry.user} asked to weigh {target.rev10} again: {retry.reason or 'no reason given'}."
         return begin(s, target, Reason.NEW_REVISION, text, consumed=(retry,))
@@ -595,8 +600,7 @@ def _tidy(
     actions: tuple[Action, ...] = (),
 ) -> Outcome:
     """At rest: remove variants that nothing points to any more, and manifests that history forgot."""
-    plane, stable = s.data_plane, s.status.stable
-    leaving = sorted(rev for rev in s.variants if rev != stable)
+    plane, leaving = s.data_plane, _leaving(s)
     is_alone = plane.published is not None and plane.published.candidate is None and plane.is_in_force
     is_alone = is_alone or not plane.gates
     gone = tuple(DeleteVariant(rev) for rev in leaving if is_alone and is_drained(s, rev))
@@ -604,6 +608,10 @@ def _tidy(
     pruned = _prunable(s)
     prune = (PruneRunManifests(pruned),) if pruned else ()
     return stay(s, reason, message, changes=changes, actions=(*actions, *gone, *prune), requeue_after_s=wait_s)
+
+
+def _leaving(s: Snapshot) -> list[str]:
+    return sorted(rev for rev in s.variants if rev != s.status.stable)
 
 
 def _prunable(s: Snapshot) -> tuple[str, ...]:

@@ -371,3 +371,15 @@ def test_lost_lease_only_lowers() -> None:
     assert world.condition("Holding") == ("True", "LeaseLost") and world.status.step.weight == 5
     world.say("FAIL")
     assert world.step().plan.weight == 0
+
+
+def test_a_new_attempt_waits_until_the_last_ones_pods_are_gone() -> None:
+    world = weighing(Phase.BAKE)
+    world.now += 301
+    world.run_to(Phase.COMPLETED)
+    world.apply("v3")
+    world.step()
+    assert world.status.phase is Phase.COMPLETED and V1 in world.running  # not drained yet: its GPUs are still taken
+    world.now += 5
+    world.run_to(Phase.PENDING)
+    assert V1 not in world.running and world.status.attempt == 3
