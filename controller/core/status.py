@@ -55,6 +55,10 @@ def make_conditions(s: Snapshot, after: InferenceRolloutStatus, marks: Marks) ->
     return tuple(_condition(s, kind, state, old.get(kind.value)) for kind, state in states.items())
 
 
+def _worst(tenant: str, bucket: str, metric: str) -> WorstStratum:
+    return WorstStratum(tenant=tenant, bucket=bucket, metric=metric, label=f"{tenant}/{bucket}/{metric}")
+
+
 def make_verdict(s: Snapshot, after: InferenceRolloutStatus) -> VerdictStatus | None:
     """The judge's word for status: at once when it changes, else at most every 30 seconds."""
     verdict, old = s.judge.verdict, s.status.verdict
@@ -65,7 +69,7 @@ def make_verdict(s: Snapshot, after: InferenceRolloutStatus) -> VerdictStatus | 
     worst = verdict.worst
     new = VerdictStatus(
         result=verdict.result.value,
-        worst=WorstStratum(tenant=worst.tenant, bucket=worst.bucket, metric=worst.metric) if worst else None,
+        worst=_worst(worst.tenant, worst.bucket, worst.metric) if worst else None,
         requests_needed=verdict.requests_needed,
         message=verdict.sentences[0] if verdict.sentences else "",
         evidence=s.judge.evidence or None,

@@ -14,7 +14,7 @@ from tools.demo import checks, person
 from tools.demo.screen import Screen, felt_sentence
 from tools.demo.world import NAMESPACE, ROLLOUT, DemoError, World
 
-HISTORY_SECONDS = 104  # the policy asks for 90 s of A/A history, after the warm-up and the last open blocks
+HISTORY_SECONDS = 96  # the policy asks for 80 s of A/A history, after the warm-up and the last open blocks
 ATTEMPT_SECONDS = 480
 FAULT = {"slow": 4.0}
 
