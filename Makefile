@@ -28,7 +28,12 @@ demo: setup ## The whole main job, from nothing (DEMO_KEEP=1 leaves it running, 
 .PHONY: test
 test: setup system-packages ## All tests: unit, scenarios, end to end on real parts
 	@$(BIN)/python -m tools.devcluster build
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -m "not soak" $(PYTEST_ARGS)
+
+.PHONY: test-soak
+test-soak: setup ## The demo's acts while the operator is killed thirty times (about fifteen minutes)
+	@$(BIN)/python -m tools.devcluster build
+	@$(BIN)/python -m pytest -m soak $(PYTEST_ARGS)
 
 .PHONY: unit
 unit: setup ## Unit tests alone
@@ -41,17 +46,19 @@ check: setup ## Format, lint, types, import contract, generated files, unit test
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 	@$(MAKE) --no-print-directory verify
-	@$(BIN)/python -m pytest -q tests/unit $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -q tests/unit -m "not slow" $(PYTEST_ARGS)
 
 .PHONY: generate
 generate: setup ## Write the CRDs, the chart's copies and the generated docs
 	@$(BIN)/python -m crds.generate
 	@$(BIN)/python -m controller.core.diagram
+	@$(BIN)/python -m tools.catalog.lint_codes
 
 .PHONY: verify
 verify: setup ## Generated files are current
 	@$(BIN)/python -m crds.generate --check
 	@$(BIN)/python -m controller.core.diagram --check
+	@$(BIN)/python -m tools.catalog.lint_codes --check
 
 .PHONY: cluster
 cluster: setup ## Development cluster: real control plane, pods as processes

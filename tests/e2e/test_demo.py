@@ -18,7 +18,7 @@ KILLS = 30
 MEAN_GAP_SECONDS = 14.0
 LEAST_SAMPLES = 1000
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.e2e, pytest.mark.soak, pytest.mark.timeout(2400)]
 
 
 def test_four_acts_survive_thirty_kills_of_the_operator(tmp_path: Path) -> None:
