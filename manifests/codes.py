@@ -197,6 +197,11 @@ CODES: dict[str, tuple[str, str, str]] = {
         "A mechanism that this configuration will not profit from.",
         "Read the reason; drop it unless it was measured.",
     ),
+    "unused-argument": (
+        "error",
+        "A flag stands behind a `sh -c` text that does not use its arguments: it never reaches the engine.",
+        'Move it into the text, or end the text with `"$@"` behind a word for `$0`.',
+    ),
     "version-unsampled": (
         "warning",
         "The defaults of this engine version are not in the catalogue.",

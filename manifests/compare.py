@@ -81,6 +81,7 @@ class Meaning:
 
 
 NOTHING = Meaning("none", (), "none")
+UNREAD = "no engine or library that is known reads it, and no argument uses it"
 
 
 def same(name: str, old: Any, new: Any) -> bool:
@@ -160,9 +161,7 @@ def meaning_of_env(variable: str, catalogs: Sequence[Catalog], opaque: bool) -> 
             )
     if opaque:
         return Meaning("environment", ("SCHED",), "semantic-exact", note="a script inside the image may read it")
-    return Meaning(
-        "environment", (), "none", note="no engine or library that is known reads it, and no argument uses it"
-    )
+    return Meaning("environment", (), "none", note=UNREAD)
 
 
 # setting of a pod -> meaning; keys are prefixes

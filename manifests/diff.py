@@ -8,6 +8,7 @@ group the lines by mechanism.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -156,7 +157,7 @@ def diff(old: Side, new: Side, hardware: str | None = None, select: str | None =
         tuple({canonical_json(entry.to_json()): entry for entry in unresolved}.values()),
         tuple(dict.fromkeys([*carried, *warnings])),
     )
-    if not result.effective and _written_differs(pairs, carried):
+    if not result.effective and _written_differs(pairs, old, new, changes):
         text = "the two sides are written differently, but the engine gets the same: no effective change"
         result = replace(
             result,
@@ -208,7 +209,7 @@ def _pair(
     left, right = list(old), list(new)
     if not left or not right:
         side = "old" if not left else "new"
-        raise PairingError(f"the {side} side has no manifest that serves", [_mark(m) for m in left or right])
+        raise PairingError(f"the {side} side has no manifest that serves", [])
     pairs: list[tuple[Manifest, Manifest]] = []
     keys = (
         lambda m: (m.name, m.container, m.role, m.rank),
@@ -293,7 +294,7 @@ def _settings(
         if first is not None and second is not None:
             if not compare.same_setting(name, first, second):
                 _changed(name, first, second, old, new, catalogs, lines, unknown)
-            elif first.value == REDACTED and _secret_changed(old, new, name):
+            elif _secret_changed(old, new, name):
                 lines.append(
                     change(
                         name,
@@ -448,6 +449,16 @@ def _unresolved(old: Manifest, new: Manifest, unknown: list[Unknown]) -> None:
             unknown.append(
                 Unknown(what, why if (what, why) in left else None, why if (what, why) in right else None, why)
             )
+    if old.argv != new.argv and _unread(old) and _unread(new):
+        unknown.append(
+            Unknown(
+                "command",
+                " ".join(old.argv),
+                " ".join(new.argv),
+                "the two sides start the container differently, and what its command makes of that cannot be read",
+            )
+        )
+        return
     opaque = [entry.what for entry in old.unresolved if entry.what in ("command",)]
     if opaque and (old.engine.image != new.engine.image):
         unknown.append(
@@ -458,6 +469,11 @@ def _unresolved(old: Manifest, new: Manifest, unknown: list[Unknown]) -> None:
                 "the image starts a script of its own, and the image changes: what the engine gets is not known",
             )
         )
+
+
+def _unread(manifest: Manifest) -> bool:
+    """Whether the command line says nothing: a script of the image, or a program that is no known engine."""
+    return not any(setting.origin in ("args", "command", "image") for setting in manifest.settings.values())
 
 
 def _limits(old: Manifest, new: Manifest, findings: list[Finding]) -> None:
@@ -477,29 +493,44 @@ def _limits(old: Manifest, new: Manifest, findings: list[Finding]) -> None:
             findings.append(make_finding("context-limit-lowered", text, new.source.file, new.source.path))
 
 
-def _carried(old: Side, new: Side) -> list[Finding]:
+def _carried(*sides: Side) -> list[Finding]:
     out: list[Finding] = []
-    for side in (old, new):
+    for side in sides:
         if isinstance(side, ImportResult):
             out += side.warnings
     return out
 
 
-def _written_differs(pairs: Iterable[tuple[Manifest, Manifest]], carried: Sequence[Finding]) -> bool:
-    """Whether the authors changed a command line (by its tokens) of which nothing arrives."""
-    suspicious = any(
-        f.code
-        in (
-            "flag-and-value-in-one-token",
-            "suspicious-whitespace",
-            "lost-continuation",
-            "config-false-ignored",
-            "env-ignored",
-        )
-        for f in carried
-    )
+_NEVER_ARRIVES = frozenset(
+    {
+        "flag-and-value-in-one-token",
+        "suspicious-whitespace",
+        "lost-continuation",
+        "config-false-ignored",
+        "config-overridden",
+        "duplicate-flag",
+        "env-ignored",
+        "stray-argument",
+        "unused-argument",
+    }
+)
+_LINE = re.compile(r"^line \d+: ")
+
+
+def _written_differs(pairs: Iterable[tuple[Manifest, Manifest]], old: Side, new: Side, lines: Sequence[Change]) -> bool:
+    """Whether the authors wrote something of which nothing arrives: a finding of one side alone says so, or a variable
+    that nobody reads. Another spelling of the same command line is no such thing."""
+    found = [
+        {(f.code, _LINE.sub("", f.message)) for f in _carried(side) if f.code in _NEVER_ARRIVES} for side in (old, new)
+    ]
+    if found[0] != found[1]:
+        return True
+    if any(line.setting.startswith("env:") and line.why.endswith(compare.UNREAD) for line in lines):
+        return True
+    suspicious = bool(found[0] or found[1])
     return suspicious and any(
-        old.argv != new.argv or old.environment != new.environment or old.files != new.files for old, new in pairs
+        first.argv != second.argv or first.environment != second.environment or first.files != second.files
+        for first, second in pairs
     )
 
 

@@ -30,7 +30,11 @@ _CPU = Meaning("capacity", ("SCHED",), "none", note="host CPU feeds the schedule
 _MEMORY = Meaning("capacity", (), "none", note="host memory is a limit, not a speed")
 _GENERATION = Meaning("generation", (), "contract-change", note="generation semantics differ")
 _TRAFFIC = Meaning("traffic", ("SCHED",), "contract-change", note="the load that the verdict is about differs")
-_EXTRA = {"generation": _GENERATION, "traffic": _TRAFFIC, "experience": _TRAFFIC}
+_LMCACHE = Meaning("kv_offload", ("KV", "COMM"), "semantic-exact", True, note="configures LMCache")
+_CHART = Meaning(
+    "chart_values", ("SCHED",), "semantic-exact", True, note="the chart turns this value into something not read here"
+)
+_EXTRA = {"modelSpec": _CHART, "generation": _GENERATION, "traffic": _TRAFFIC, "experience": _TRAFFIC}
 
 
 def identity_lines(old: Manifest, new: Manifest) -> list[Change]:
@@ -108,12 +112,15 @@ def _image_line(old: Manifest, new: Manifest) -> Change:
     return change("image", old.engine.image, new.engine.image, "image", _IMAGE, why)
 
 
+_SECRET = Meaning("credentials", (), "none", note="a secret inside changed (its salted hash differs)")
+
+
 def environment_lines(old: Manifest, new: Manifest, catalogs: Sequence[Catalog], lines: list[Change]) -> None:
     """Variables that are no settings (those have lines of their own)."""
     opaque = any(u.what == "command" for u in (*old.unresolved, *new.unresolved)) or new.engine.name == "unknown"
     for name in dict.fromkeys([*old.environment, *new.environment]):
         before, after = old.environment.get(name), new.environment.get(name)
-        if before == after and not (before == REDACTED and _hash_differs(old, new, name)):
+        if before == after and not _hash_differs(old, new, f"env:{name}"):
             continue
         if _is_setting(name, old, new, catalogs):
             continue
@@ -133,12 +140,11 @@ def environment_lines(old: Manifest, new: Manifest, catalogs: Sequence[Catalog],
         if _used_by_arguments(name, old, new):
             continue
         meaning = compare.meaning_of_env(name, catalogs, opaque)
-        why = "the secret changed" if before == after == REDACTED else None
+        why = "the secret changed" if before == after else None
         lines.append(change(f"env:{name}", before, after, "written", meaning, why))
 
 
-def _hash_differs(old: Manifest, new: Manifest, name: str) -> bool:
-    key = f"env:{name}"
+def _hash_differs(old: Manifest, new: Manifest, key: str) -> bool:
     return key in old.secrets and key in new.secrets and old.secrets[key] != new.secrets[key]
 
 
@@ -165,7 +171,11 @@ def file_lines(old: Manifest, new: Manifest, catalogs: Sequence[Catalog], lines:
     command line."""
     for path in dict.fromkeys([*old.files, *new.files]):
         before, after = old.files.get(path), new.files.get(path)
-        if before == after or _already_read(path, old) or _already_read(path, new):
+        if _already_read(path, old) or _already_read(path, new):
+            continue
+        if before == after:
+            if _hash_differs(old, new, f"file:{path}"):
+                lines.append(change(f"file:{path}", REDACTED, REDACTED, "written", _SECRET))
             continue
         flag = next(
             (
@@ -315,6 +325,8 @@ def extra_lines(old: Manifest, new: Manifest, lines: list[Change]) -> None:
             if group in ("generation", "traffic", "resources")
             else "traffic"
             if group == "experience"
+            else "written"
+            if group == "modelSpec"
             else "generation"
         )
         lines.append(
@@ -323,6 +335,8 @@ def extra_lines(old: Manifest, new: Manifest, lines: list[Change]) -> None:
                 before.get(leaf),
                 after.get(leaf),
                 origin,
-                _EXTRA.get(group, _HARDWARE if group == "resources" else _GENERATION),
+                _LMCACHE
+                if name.startswith("modelSpec.lmcacheConfig.")
+                else _EXTRA.get(group, _HARDWARE if group == "resources" else _GENERATION),
             )
         )

@@ -132,7 +132,9 @@ def _expand(item: _Item, job: _Job, depth: int) -> None:
     if not children:
         job.documents.append(Document(item.file, item.index, kind, _name(item.obj), "not-ours", f"an empty {kind}"))
     parameters = {
-        str(p.get("name")): p.get("value") for p in items(item.obj.get("parameters")) if p.get("value") is not None
+        str(p.get("name")): p["value"] if p.get("value") is not None else "{{" + str(p.get("name")) + "}}"
+        for p in items(item.obj.get("parameters"))
+        if kind == "Template"
     }
     for number, child in enumerate(children[:MAX_OBJECTS]):
         filled = _substitute(child, parameters) if parameters else child
@@ -140,7 +142,8 @@ def _expand(item: _Item, job: _Job, depth: int) -> None:
 
 
 def _substitute(value: Any, parameters: Mapping[str, Any]) -> Any:
-    """``${NAME}`` of an OpenShift Template by its parameters' values."""
+    """``${NAME}`` of an OpenShift Template by its parameters' values; one without a value becomes the placeholder
+    ``{{NAME}}``, which stays unresolved."""
     if isinstance(value, dict):
         return {key: _substitute(part, parameters) for key, part in value.items()}
     if isinstance(value, list):

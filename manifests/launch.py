@@ -159,6 +159,7 @@ def _follow(parts: list[Arg], context: Context, out: CommandLine, depth: int) ->
     if script is None or depth > 6:
         return
     text, arguments, line, origin = script
+    _unused(text, arguments, out)
     env = {**context.env, **out.env}
     tokens = tuple(Token(a.text, a.known, a.line or 1) for a in arguments)
     lookup = {**context.files, **out.files}
@@ -180,6 +181,26 @@ def _follow(parts: list[Arg], context: Context, out: CommandLine, depth: int) ->
             _follow(words, Context({**context.env, **command.env}, lookup, context.open_env), out, depth + 1)
             if out.launch is found:
                 out.env = before
+
+
+_READS_NAME = re.compile(r"\$\{?0\b")
+_READS_ALL = re.compile(r"\$\{?[@*#1-9]|\bshift\b|\bgetopts\b|\bsource\b|^\s*\.\s", re.MULTILINE)
+
+
+def _unused(text: str, arguments: list[Arg], out: CommandLine) -> None:
+    """Flags behind a ``sh -c`` text: the first one becomes ``$0``, and without ``"$@"`` in the text none arrives."""
+    uses_rest, uses_name = bool(_READS_ALL.search(text)), bool(_READS_NAME.search(text))
+    for index, argument in enumerate(arguments):
+        used = uses_name if index == 0 else uses_rest
+        if used or not re.match(r"^--?[A-Za-z]", argument.text):
+            continue
+        why = (
+            'it becomes `$0`, which `"$@"` leaves out; put a word such as `sh` before it'
+            if uses_rest
+            else 'the text does not use its arguments; move it into the text or end the text with `"$@"`'
+        )
+        text_of_it = f"`{argument.text}` stands behind a shell text and never reaches the engine: {why}"
+        out.findings.append(("unused-argument", text_of_it))
 
 
 def _with_argument_line(word: Arg, arguments: list[Arg]) -> Arg:

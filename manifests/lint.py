@@ -73,6 +73,8 @@ def _gpus(manifest: Manifest) -> Iterator[tuple[str, str, str | None]]:
         or manifest.engine.family not in ("vllm", "sglang", "trtllm", "tgi", "triton-trtllm")
     ):
         return
+    if manifest.rank == "leader" and not manifest.resources.get("gpu") and manifest.resources.get("pods", 1) > 1:
+        return  # a head without accelerators: its engine runs on the workers, whose pods are not in this manifest
     words = " x ".join(layout.written) or "one rank"
     pods, gpus = manifest.resources.get("pods", 1), manifest.resources.get("gpu")
     have = f"{gpus} accelerator(s) a pod" + (f" in {pods} pods" if pods != 1 else "")
@@ -132,6 +134,8 @@ def _listening(manifest: Manifest) -> Iterator[tuple[str, str, str | None]]:
     if family not in ("trtllm", "sglang", "llamacpp") or not manifest.argv:
         return
     host = _value(manifest, "host")
+    if host is None and re.search(r"ggml-org/llama\.cpp|ggerganov/llama\.cpp", manifest.engine.image or ""):
+        return  # the project's own images set LLAMA_ARG_HOST=0.0.0.0
     if host in (None, "localhost", "127.0.0.1"):
         yield (
             "host-localhost",

@@ -18,8 +18,19 @@ from manifests.engines import grammar, sources
 from manifests.images import ImageFacts, image_facts
 from manifests.importers.registry import JsonObject, Scope, Workload, items, text_list
 from manifests.launch import Arg, CommandLine, Context, Launch, read_command_line
-from manifests.model import REDACTED, Backend, Engine, Finding, Manifest, Model, Setting, Source, Unresolved
-from manifests.secrets import is_secret_flag, redact_script, redact_text, salted_hash
+from manifests.model import (
+    REDACTED,
+    Backend,
+    Engine,
+    Finding,
+    Manifest,
+    Model,
+    Setting,
+    Source,
+    Unresolved,
+    canonical_json,
+)
+from manifests.secrets import is_secret_env, is_secret_flag, salted_hash, scrub
 from manifests.yamlsafe import Text
 
 MODEL_SETTINGS = ("model", "model-path", "model-id", "hf-repo", "model-name")
@@ -322,10 +333,12 @@ def _manifest(
     for mount, missing in pods.missing_configmaps(workload, container.spec, scope):
         text = f"ConfigMap `{missing}`, mounted at `{mount}`, is not in the input; add it"
         findings.append(make_finding("missing-configmap", text, origin.file, container.path))
+    secrets = {**{f"env:{k}": v for k, v in container.environment.secrets.items()}, **read.secrets}
+    known = _known_secrets(secrets)
     for code, message in [*container.line.findings, *read.findings]:
-        findings.append(make_finding(code, message, origin.file, container.path))
+        findings.append(make_finding(code, scrub(message, known), origin.file, container.path))
     _image_findings(workload, container, origin, findings)
-    unresolved = [Unresolved(what, redact_text(why)) for what, why in [*read.unresolved, *container.line.unresolved]]
+    unresolved = [Unresolved(what, scrub(why, known)) for what, why in [*read.unresolved, *container.line.unresolved]]
     if part.reason and part.engine != "unknown" and part.launch is None and not workload.patch:
         unresolved.append(Unresolved("command", part.reason))
     if workload.patch:
@@ -338,8 +351,13 @@ def _manifest(
                 workload.path,
             )
         )
-    shown = {name: _shown_value(name, value) for name, value in container.environment.shown.items()}
-    secrets = {**{f"env:{k}": v for k, v in container.environment.secrets.items()}, **read.secrets}
+    settings = {name: _scrubbed(name, setting, known, secrets) for name, setting in read.settings.items()}
+    files = {
+        path: _shown_file(path, text, known, secrets)
+        for path, text in container.line.files.items()
+        if path in read.used_files or path in container.environment.mounted
+    }
+    shown = {name: _shown_value(name, value, known, secrets) for name, value in container.environment.shown.items()}
     return Manifest(
         name=workload.name,
         namespace=workload.namespace,
@@ -348,10 +366,10 @@ def _manifest(
         container=str(container.spec.get("name") or "") or None,
         source=Source(origin.file, origin.index, workload.kind, container.path),
         engine=engine,
-        model=_model(workload, read.settings),
+        model=_model(workload, settings),
         replicas=workload.replicas,
-        argv=_shown_argv(container.line.argv),
-        settings=read.settings,
+        argv=tuple(_shown_argv(container.line.argv, known)),
+        settings=settings,
         environment=shown,
         resources=pods.resources(workload, container.spec, scope),
         unresolved=tuple(
@@ -362,21 +380,45 @@ def _manifest(
                 if k not in {u.what for u in unresolved}
             ]
         ),
-        files={
-            path: redact_script(text)
-            for path, text in container.line.files.items()
-            if path in read.used_files or path in container.environment.mounted
-        },
-        pod=digest.pod_facts(workload.pod, container.spec),
-        extra=dict(workload.extra),
+        files=files,
+        pod=scrub(digest.pod_facts(workload.pod, container.spec), known),
+        extra=scrub(dict(workload.extra), known),
         secrets={name: salted_hash(value, salt) for name, value in secrets.items()} if salt else {},
         patch=workload.patch,
         reason="; ".join([*([part.reason] if part.reason else []), *workload.notes]) or None,
     )
 
 
-def _shown_value(name: str, value: Any) -> Any:
-    return redact_script(value) if isinstance(value, str) and len(value) < 100_000 else value
+def _known_secrets(secrets: Mapping[str, str]) -> frozenset[str]:
+    """Values that may be printed nowhere, whatever text they were put into; short ones would hit ordinary words."""
+    return frozenset(value for value in secrets.values() if len(value) >= 6 and not re.match(r"[$<]", value))
+
+
+def _scrubbed(name: str, setting: Setting, known: frozenset[str], secrets: dict[str, str]) -> Setting:
+    """The setting without secrets inside its value; that they changed is still told by ``secrets``."""
+    value = scrub(setting.value, known)
+    written = scrub(setting.written, known)
+    if value != setting.value and name not in secrets:
+        secrets[name] = canonical_json(setting.value)
+    expression = scrub(setting.expression, known)
+    if value == setting.value and written == setting.written and expression == setting.expression:
+        return setting
+    return replace(setting, value=value, written=written, expression=expression)
+
+
+def _shown_file(path: str, text: str, known: frozenset[str], secrets: dict[str, str]) -> str:
+    hidden = is_secret_env(path.rsplit("/", 1)[-1], text)
+    shown = REDACTED if hidden else str(scrub(text, known))
+    if shown != text:
+        secrets[f"file:{path}"] = text
+    return shown
+
+
+def _shown_value(name: str, value: Any, known: frozenset[str], secrets: dict[str, str]) -> Any:
+    shown = scrub(value, known) if value != REDACTED else value
+    if shown != value:
+        secrets.setdefault(f"env:{name}", str(value))
+    return shown
 
 
 def _engine(workload: Workload, container: _Container, part: _Part, version: str | None) -> Engine:
@@ -407,7 +449,7 @@ def _image_findings(workload: Workload, container: _Container, origin: Origin, f
         )
 
 
-def _shown_argv(argv: tuple[Arg, ...]) -> tuple[str, ...]:
+def _shown_argv(argv: tuple[Arg, ...], known: frozenset[str]) -> list[str]:
     out: list[str] = []
     hide = False
     for argument in argv:
@@ -419,9 +461,9 @@ def _shown_argv(argv: tuple[Arg, ...]) -> tuple[str, ...]:
         elif secret and equals:
             out.append(f"{key}={REDACTED}")
         else:
-            out.append(redact_script(text) if re.search(r"\s", text) else redact_text(text))
+            out.append(str(scrub(text, known)))
         hide = secret and not equals and not hide
-    return tuple(out)
+    return out
 
 
 def _model(workload: Workload, settings: Mapping[str, Setting]) -> Model:

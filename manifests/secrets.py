@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
+from collections.abc import Collection, Mapping
+from typing import Any
 
 from manifests.model import REDACTED
 
@@ -33,8 +35,12 @@ _VALUE_SECRET = re.compile(
 )
 _BEARER = re.compile(r"(\b(?:Bearer|Basic)\s+)[^\s'\"]{6,}", re.IGNORECASE)
 _USERINFO = re.compile(r"(\b[a-zA-Z][\w+.-]*://[^\s/:@]*:)[^\s/@]+(?=@)")
-_ASSIGN = re.compile(
-    r"(?P<head>(?:--?(?P<flag>[A-Za-z][\w.-]*)|\b(?P<env>[A-Za-z_]\w*))(?:=|\s+))(?P<quote>['\"]?)(?P<value>[^\s'\"$][^\s'\"]*)(?P=quote)"
+_VALUE = r"""(?P<value>'[^'\n]*'|"(?:[^"\\\n]|\\.)*"|[^\s'",;&|)}\]]+)"""
+_FLAG_HEAD = re.compile(r"(?<![\w-])--?(?P<flag>[A-Za-z][\w.-]*)(?:=|[ \t]+)" + _VALUE)
+_ENV_HEAD = re.compile(r"(?<![\w-])(?P<env>[A-Za-z_]\w*)=" + _VALUE)
+_KEY_HEAD = re.compile(r"(?<![\w-])(?P<key>[A-Za-z_][\w.-]*)\\?[\"']?[ \t]*:[ \t]*" + _VALUE)
+_TOKEN_OF_TEXT = re.compile(
+    r"(?:eos|bos|pad|unk|sep|cls|mask|stop|image|audio|video|think|special|added|decoder)[-_]token"
 )
 
 
@@ -68,15 +74,57 @@ def redact_text(text: str) -> str:
     return _VALUE_SECRET.sub(REDACTED, text)
 
 
+def is_secret_key(name: str, value: object = None) -> bool:
+    """Whether a key of a JSON, YAML or query text says that its value is a secret."""
+    lowered = name.rsplit(".", 1)[-1].lower()
+    if _TOKEN_OF_TEXT.search(lowered) or lowered == "key":
+        return False
+    plain_number = value is not None and _NUMBER.match(str(value))
+    return not plain_number and (is_secret_flag(lowered) or (name.isupper() and is_secret_env(name, value)))
+
+
 def redact_script(text: str) -> str:
-    """A shell text or file without secrets: by the names of flags and variables in it, and by the look of values."""
+    """A shell text or file without secrets: by the names of flags, variables and keys in it, and by the look of
+    values."""
+    spans: list[tuple[int, int]] = []
+    for pattern, is_secret in ((_FLAG_HEAD, _flag_secret), (_ENV_HEAD, _env_secret), (_KEY_HEAD, is_secret_key)):
+        at = 0
+        while (match := pattern.search(text, at)) is not None:
+            at = match.start("value")
+            name, value = match[1], match["value"].strip("'\"\\")
+            if value and not value.startswith(("$", "<")) and is_secret(name, value):
+                spans.append(match.span("value"))
+    for start, end in sorted(set(spans), reverse=True):
+        quote = text[start] if text[start] in "'\"" else ""
+        text = text[:start] + quote + REDACTED + quote + text[end:]
+    return redact_text(text)
 
-    def hide(match: re.Match[str]) -> str:
-        flag, env = match["flag"], match["env"]
-        secret = is_secret_flag(flag) if flag else (match["head"].endswith("=") and is_secret_env(env, match["value"]))
-        return match["head"] + match["quote"] + REDACTED + match["quote"] if secret else match[0]
 
-    return redact_text(_ASSIGN.sub(hide, text))
+def _flag_secret(name: str, value: object) -> bool:
+    return is_secret_flag(name)
+
+
+def _env_secret(name: str, value: object) -> bool:
+    return is_secret_env(name, value) or is_secret_key(name, value)
+
+
+def scrub(value: Any, known: Collection[str] = ()) -> Any:
+    """A value of any depth without secrets: by the names of its keys, by the look of its texts, and ``known`` ones."""
+    if isinstance(value, Mapping):
+        return {
+            key: REDACTED
+            if isinstance(item, str) and item and not item.startswith(("$", "<")) and is_secret_key(str(key), item)
+            else scrub(item, known)
+            for key, item in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return type(value)(scrub(item, known) for item in value)
+    if not isinstance(value, str):
+        return value
+    text = redact_script(value)
+    for secret in sorted(known, key=len, reverse=True):
+        text = text.replace(secret, REDACTED)
+    return value if text == value else text
 
 
 def salted_hash(value: str, salt: bytes) -> str:

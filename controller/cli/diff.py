@@ -33,9 +33,12 @@ def run(args: argparse.Namespace) -> int:
     try:
         result = diff(old, new, args.hardware, args.select)
     except PairingError as error:
-        raise BadInput(
-            _blame(args, old), "", str(error), f"choose with --select: {', '.join(error.choices)}"
-        ) from error
+        remedy = (
+            f"choose with --select: {', '.join(error.choices)}"
+            if error.choices
+            else "give a workload; `weighlock import` says what was found"
+        )
+        raise BadInput(_blame(args, old), "", str(error), remedy) from error
     emit(args, result.to_json(), lambda: render_text(result, _colour(args.colour)).rstrip("\n"))
     return 1 if args.exit_code and result.effective else 0
 

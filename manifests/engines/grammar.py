@@ -165,6 +165,14 @@ class _Parser:
         flag, _, rest = text.strip().partition(" ")
         self.out.positionals.append(argument)
         shown = redact_text(text if not is_secret_flag(flag.lstrip("-")) else f"{flag} {REDACTED}")
+        if not rest and text == text.strip():
+            self.out.findings.append(
+                (
+                    "stray-argument",
+                    f"`{_short(shown)}` is taken for a plain word, not for a flag; write it before any `--`",
+                )
+            )
+            return
         if not rest:
             self.out.findings.append(
                 (

@@ -90,7 +90,26 @@ def _model_spec(name: str, model: JsonObject, spec: JsonObject, path: str) -> Wo
         absent_prefix_caching=False if config else None,
         lmcache=mapping(model.get("lmcacheConfig")),
         resources=mapping(model.get("resources")),
+        extra=_not_shown(model, config),
     )
+
+
+_READ = frozenset(
+    {"name", "repository", "tag", "modelURL", "replicaCount", "requestGPU", "requestGPUType", "vllmConfig", "env"}
+    | {"hf_token", "enabled", "enableLoRA", "enableTool", "toolCallParser", "chatTemplate", "modelRevision"}
+    | {"resources", "annotations", "podAnnotations", "labels"}
+)
+_READ_CONFIG = frozenset(
+    {"v0", "enableChunkedPrefill", "enablePrefixCaching", "maxModelLen", "dtype", "tensorParallelSize", "maxNumSeqs"}
+    | {"gpuMemoryUtilization", "maxLoras", "runner", "convert", "extraArgs"}
+)
+
+
+def _not_shown(model: JsonObject, config: JsonObject) -> JsonObject:
+    """Keys that the chart turns into something other than an argument read here: compared as they are written."""
+    left = {key: value for key, value in model.items() if key not in _READ}
+    more = {key: value for key, value in config.items() if key not in _READ_CONFIG}
+    return {"modelSpec": {**left, **({"vllmConfig": more} if more else {})}} if left or more else {}
 
 
 def _gpu(model: JsonObject) -> int:
@@ -114,6 +133,7 @@ def vllm_workload(
     accelerator: str = "nvidia.com/gpu",
     lmcache: JsonObject | None = None,
     resources: JsonObject | None = None,
+    extra: JsonObject | None = None,
 ) -> Workload:
     """``vllm serve`` as production-stack composes it from camelCase keys (chart and operator alike)."""
     args = [_argument("vllm", "command"), _argument("serve", "command"), _argument(model, "custom-resource")]
@@ -164,6 +184,7 @@ def vllm_workload(
         replicas=replicas,
         gpu=gpu,
         accelerator=accelerator if gpu else None,
+        extra=extra or {},
     )
 
 

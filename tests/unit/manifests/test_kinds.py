@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
+from manifests.diff import diff
 from manifests.importing import import_files, import_objects
 from manifests.model import ImportResult
 from tests.unit.manifests.builders import deployment
@@ -158,3 +159,31 @@ def test_groups_of_disaggregated_roles() -> None:
         ("decode", "decode", 2),
     ]
     assert settings(result)["data-parallel-size"] == 16
+
+
+def test_a_template_parameter_without_a_value_stays_unresolved() -> None:
+    template = {
+        "apiVersion": "template.openshift.io/v1",
+        "kind": "Template",
+        "metadata": {"name": "t"},
+        "parameters": [{"name": "MODEL", "value": "org/m"}, {"name": "LENGTH", "required": True}],
+        "objects": deployment(args=["--model=${MODEL}", "--max-model-len=${LENGTH}"]),
+    }
+    result = import_files([("t.yaml", yaml.safe_dump(template).encode())])
+    assert result.manifests[0].model.id == "org/m"
+    assert result.manifests[0].settings["max-model-len"].value is None
+    assert "max-model-len" in {entry.what for entry in result.manifests[0].unresolved}
+    assert "bad-value" not in {warning.code for warning in result.warnings}
+
+
+def test_values_that_the_chart_turns_into_no_argument_are_compared_as_written() -> None:
+    def side(size: str) -> ImportResult:
+        model = {"name": "m", "repository": "vllm/vllm-openai", "tag": "v0.11.0", "modelURL": "org/m"}
+        cache = {"enabled": True, "cpuOffloadingBufferSize": size}
+        values = {"servingEngineSpec": {"modelSpec": [{**model, "lmcacheConfig": cache}]}}
+        return import_files([("v.yaml", yaml.safe_dump(values).encode())])
+
+    result = diff(side("30"), side("60"))
+    assert [(line.setting, line.mechanism) for line in result.changes] == [
+        ("modelSpec.lmcacheConfig.cpuOffloadingBufferSize", "kv_offload")
+    ]
