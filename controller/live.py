@@ -21,6 +21,7 @@ from controller.evidence.views import (
     LoadView,
     PlanView,
     PolicyView,
+    ProviderView,
     StepView,
     ThresholdView,
     WitnessView,
@@ -31,6 +32,7 @@ from crds.v1alpha1.common import parse_duration_seconds
 from crds.v1alpha1.conditions import TERMINAL, Phase
 from crds.v1alpha1.policy import RolloutPolicySpec
 from crds.v1alpha1.rollout import CapacityStrategy, InferenceRolloutStatus, Step
+from manifests.engines.metric_table import METRICS, PREFIXES
 from manifests.layout import group_gpus
 from manifests.ledger import ledger
 from manifests.model import Manifest
@@ -49,6 +51,19 @@ class Witnesses(Protocol):
         """What was seen last."""
 
 
+class Provider(Protocol):
+    """Who reads the user's Prometheus."""
+
+    def watch(self, rollout: str, metric: str, selector: str) -> None:
+        """Read this histogram of stable's pods from now on."""
+
+    def view(self, rollout: str) -> ProviderView:
+        """What was read last."""
+
+    def forget(self, rollout: str) -> None:
+        """Read it no more."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Entry:
     snapshot: Snapshot
@@ -60,10 +75,15 @@ class LiveRollouts:
     """Implements `controller.evidence.source.LiveSource`."""
 
     def __init__(
-        self, observer: Observer, data_plane: DataPlane, judgement: Judgement, witnesses: Witnesses | None = None
+        self,
+        observer: Observer,
+        data_plane: DataPlane,
+        judgement: Judgement,
+        witnesses: Witnesses | None = None,
+        provider: Provider | None = None,
     ) -> None:
         self._observer, self._data_plane, self._judgement = observer, data_plane, judgement
-        self._witnesses, self._memo = witnesses, Memo()
+        self._witnesses, self._provider, self._memo = witnesses, provider, Memo()
         self._lock = threading.Lock()
         self._entries: dict[str, _Entry] = {}
         self._versions = 0
@@ -72,6 +92,7 @@ class LiveRollouts:
         """A decision was made."""
         if self._witnesses is not None:
             self._witnesses.watch(snapshot.key, *_scrape_targets(snapshot, decision.status))
+        self._watch_provider(snapshot)
         with self._lock:
             old = self._entries.get(snapshot.key)
             is_same = old is not None and _mark(old.snapshot, old.decision) == _mark(snapshot, decision)
@@ -82,6 +103,10 @@ class LiveRollouts:
 
     def forget(self, rollout: str) -> None:
         """A rollout is gone."""
+        if self._witnesses is not None:
+            self._witnesses.watch(rollout, None, {})
+        if self._provider is not None:
+            self._provider.forget(rollout)
         with self._lock:
             self._entries.pop(rollout, None)
 
@@ -96,6 +121,13 @@ class LiveRollouts:
         with self._lock:
             entry = self._entries.get(rollout)
         return self._view(entry.snapshot, entry.decision) if entry is not None else None
+
+    def _watch_provider(self, s: Snapshot) -> None:
+        engine = _engine_of(s.stored.get(s.status.stable))
+        metric = ttft_histogram(engine.engine.family) if engine is not None else ""
+        if self._provider is not None and metric:
+            pods = f"{s.name}-{s.status.stable}-.+"
+            self._provider.watch(s.key, metric, f'namespace="{s.namespace}",pod=~"{pods}"')
 
     def _ledger(self, s: Snapshot, running: Frozen | None) -> dict[str, Any] | None:
         """Memory and step-time accounts of the candidate, on the accelerator that its pods say they have."""
@@ -136,6 +168,7 @@ class LiveRollouts:
             thresholds=_thresholds(prepared[0]) if prepared else (),
             duration_plan=dict(prepared[1]) if prepared and prepared[1] else None,
             witnesses=self._witnesses.views(s.key) if self._witnesses is not None and is_running else (),
+            provider=self._provider.view(s.key) if self._provider is not None else ProviderView(),
             capacity=_capacity(s, running),
             store_healthy=s.store_ok,
             recorder_healthy=s.judge.reachable,
@@ -156,6 +189,13 @@ def _engine_of(frozen: Frozen | None) -> Manifest | None:
     """The configuration of the engine that receives the requests; None where it cannot be read."""
     parts = manifests_of(frozen) if frozen is not None else []
     return next((m for m in parts if m.role not in ("sidecar", "router") and m.engine.name != "unknown"), None)
+
+
+def ttft_histogram(family: str) -> str:
+    """An engine's own histogram of the time to first token, by its newest name; "" where it has none in seconds."""
+    metric = next(m for m in METRICS if m.name == "ttft_engine_s")
+    source = next((x for x in metric.sources.get(family, ()) if x.where is None and x.scale == 1.0), None)
+    return f"{PREFIXES[family][0]}{source.raw}" if source is not None and PREFIXES.get(family) else ""
 
 
 def _thresholds(setup: JudgeSetup) -> tuple[ThresholdView, ...]:

@@ -27,6 +27,7 @@ from controller.adapters.kube import KubeCluster, load_configuration
 from controller.adapters.lease import AlwaysHeld, LeaseHolder
 from controller.adapters.metrics import OperatorMetrics
 from controller.adapters.prober import HttpProber
+from controller.adapters.prometheus import PrometheusReader, ProviderWatch
 from controller.adapters.recorder import Judgements, RecorderClient
 from controller.adapters.schema import SchemaWatch
 from controller.adapters.witnesses import WitnessScraper
@@ -104,6 +105,9 @@ class Operator:
         self.schema = SchemaWatch(self.cluster.rest)
         self.prober = HttpProber(self.queue.add)
         self.witnesses = WitnessScraper()
+        self.provider = (
+            ProviderWatch(PrometheusReader(options.prometheus_url), self.clock) if options.prometheus_url else None
+        )
         self.judgements = Judgements(RecorderClient(options.recorder_url), self.store, self.clock, self._on_verdict)
         self._gates = GateSettings(
             options.gate_image, _upstream(options.advertise_xds), _upstream(options.advertise_recorder), authority
@@ -126,8 +130,6 @@ class Operator:
 
     def start(self) -> None:
         """Caches and HTTP at once; everything that acts only as leader."""
-        if self._options.prometheus_url:
-            log.warning("prometheus-url has no effect in this release: verdicts come from the recorder alone")
         self.cluster.start()
         self._serve_http()
         self._spawn("lead", self._lead)
@@ -142,6 +144,8 @@ class Operator:
             thread.join(timeout=10.0)
         self.prober.stop()
         self.witnesses.stop()
+        if self.provider is not None:
+            self.provider.stop()
         self.judgements.stop()
         self.schema.stop()
         if self.xds is not None:
@@ -180,8 +184,8 @@ class Operator:
         observer = Observer(*shared, self.prober, self.store, self.lease, self.clock, self.schema.missing)
         actor = Actor(*shared, self.store, self.lease, self.clock, self._gates)
         observer.set_gate_applied(actor.gate_applied)
-        self.live = LiveRollouts(observer, data_plane, self.judgements, self.witnesses)
-        reconciler = Reconciler(self.cluster, observer, actor, self.queue, self.metrics, self._note)
+        self.live = LiveRollouts(observer, data_plane, self.judgements, self.witnesses, self.provider)
+        reconciler = Reconciler(self.cluster, observer, actor, self.queue, self.metrics, self._note, self.live.forget)
         self._mount_evidence(self.live)
         self._label_leader()
         self.metrics.leading.set(1)

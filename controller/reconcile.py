@@ -29,7 +29,7 @@ class Reconciler:
     """Joins the observer, the state machine and the actor.
 
     Args:
-        on_decision: called after every decision (live view, metrics).
+        on_decision: called after every decision (live view, metrics); on_gone: with the key of a rollout that is gone.
     """
 
     def __init__(
@@ -40,9 +40,11 @@ class Reconciler:
         queue: WorkQueue,
         metrics: OperatorMetrics,
         on_decision: Listener,
+        on_gone: Callable[[str], None] = lambda _key: None,
     ) -> None:
         self._cluster, self._observer, self._actor = cluster, observer, actor
         self._queue, self._metrics, self._on_decision = queue, metrics, on_decision
+        self._on_gone = on_gone
 
     def work(self, is_stopped: Callable[[], bool]) -> None:
         """A worker's loop."""
@@ -84,6 +86,7 @@ class Reconciler:
         if snapshot is None:
             self._actor.forget(f"{namespace}/{name}")
             self._metrics.forget(f"{namespace}/{name}")
+            self._on_gone(f"{namespace}/{name}")
             return None
         decision = decide(snapshot)
         self._on_decision(snapshot, decision)

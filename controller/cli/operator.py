@@ -30,7 +30,7 @@ def register(parser: argparse.ArgumentParser) -> None:
     add("--recorder-url", required=True, help="URL of the recorder's HTTP interface")
     data = env.get("WEIGHLOCK_DATA", "data")
     add("--database", default=env.get("WEIGHLOCK_DATABASE", f"sqlite:///{data}/weighlock.db"), help="SQL URL")
-    add("--prometheus-url", default=None, help="reserved: this release judges by the recorder alone")
+    add("--prometheus-url", default=None, help="Prometheus to cross-check stable's latency with; verdicts need none")
     add("--gate-image", default=DEFAULT_GATE_IMAGE, help="image of the gates")
     add("--no-leader-election", action="store_true", help="act without a Lease (a single process for development)")
     add("--tls-dir", default=None, help="folder for certificates: mutual TLS with gates and recorder")

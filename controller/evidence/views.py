@@ -101,6 +101,21 @@ class CapacityView(View):
     message: str = ""
 
 
+class ProviderView(View):
+    """A user's Prometheus: whether it can be used, and the edges between which stable's quantile lies there."""
+
+    configured: bool = False
+    healthy: bool | None = None
+    message: str = ""
+    metric: str = ""
+    quantile: float | None = None
+    low_s: float | None = None
+    high_s: float | None = None  # None with a low edge: the overflow bucket
+    requests: float | None = None
+    window_s: float | None = None
+    at_s: float | None = None
+
+
 class ThresholdView(View):
     """A frozen threshold of a stratum, in seconds."""
 
@@ -135,6 +150,7 @@ class LiveView(View):
     witnesses: tuple[WitnessView, ...] = ()
     capacity: CapacityView = CapacityView()
     duration_plan: dict[str, Any] | None = None  # shape of `weighlock plan -o json`
+    provider: ProviderView = ProviderView()
     store_healthy: bool | None = None
     recorder_healthy: bool | None = None
 
