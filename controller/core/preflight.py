@@ -81,8 +81,8 @@ def check_data_plane(s: Snapshot) -> Mark | None:
     """Gates run, are connected and took the present configuration."""
     plane = s.data_plane
     is_connected = bool(plane.gates) and plane.connected >= len(plane.gates)
-    if plane.applied and is_connected and (plane.is_in_force or s.status.baseline):
-        return None  # before a first install there is nothing that gates could acknowledge
+    if plane.applied and is_connected and plane.is_in_force:
+        return None
     text = f"{plane.connected} of {len(plane.gates)} ready gates are connected; the attempt begins when all are."
     return Mark(Reason.WAITING_FOR_DATA_PLANE, text)
 

@@ -83,7 +83,10 @@ class NodeState:
         return [p for p in pushes if p is not None]
 
     def is_synced(self, snapshot: Snapshot) -> bool:
-        """Whether the gate acknowledged all of `snapshot`'s routes, and their clusters with endpoints."""
+        """Whether the gate acknowledged all of `snapshot`'s routes, and their clusters with endpoints.
+
+        A gate never asks for endpoints while no cluster has any (before a first install).
+        """
         routes = self.types[RDS]
         wanted = version_of(r for n, r in snapshot.routes.items() if n in (routes.names or ()))
         asked = self.types[EDS].names or ()
@@ -92,7 +95,7 @@ class NodeState:
             self.types[LDS].acked is not None
             and set(snapshot.routes) <= set(routes.names or ())
             and routes.acked == wanted
-            and self.types[EDS].acked == endpoints
+            and (not snapshot.assignments or self.types[EDS].acked == endpoints)
         )
 
     @property

@@ -38,7 +38,7 @@ class Gate:
         if push.type_url == CDS:
             wanted = tuple(sorted(r.name for r in push.resources if r.name != "copies"))  # type: ignore[attr-defined]
             eds = self.state.types[EDS]
-            if wanted != eds.names:
+            if wanted != (eds.names or ()):  # Envoy never asks for no endpoints
                 self.state.on_request(EDS, wanted, eds.acked or "", eds.nonce, None)
 
 
@@ -111,6 +111,23 @@ def test_refusal_is_kept_and_is_no_acknowledgement() -> None:
     assert gate.state.refusals == {"RouteConfiguration": "no such thing"}
     assert state.acked == before
     assert not gate.state.is_synced(canary())
+
+
+def test_a_plan_without_any_variant_is_acknowledged_without_endpoints() -> None:
+    nothing = make_snapshot(
+        make_config(make_plan(weight=0, stage=Stage.IDLE, stable=None, candidate=None, endpoints=()))
+    )
+    gate = Gate()
+    gate.held = {RDS}
+    gate.give(nothing)
+    assert not gate.state.is_synced(nothing)
+    state = gate.state.types[RDS]
+    gate.state.on_request(RDS, ("copies", "live"), state.sent or "", state.nonce, None)
+    assert gate.state.is_synced(nothing)
+    assert "ClusterLoadAssignment" not in gate.log
+    gate.held = {EDS}
+    gate.give(idle())
+    assert not gate.state.is_synced(idle())
 
 
 def test_same_snapshot_again_sends_nothing() -> None:
