@@ -60,7 +60,8 @@ def test_only_an_approver_approves_and_only_this_evidence(
     assert (signed["user"], signed["attempt"], signed["step"]) == ("approver", attempt, 0)
     assert signed["revision"][:10] == status["candidate"] and len(signed["evidence"]) == 16
     kept = system.evidence(chat, f"/history?attempt={attempt}")["actions"]
-    assert [row["outcome"] for row in kept if row["action"]["evidence"] == signed["evidence"]] == ["applied"]
+    applied = [row for row in kept if (row["action"], row["outcome"]) == ("approve", "applied")]
+    assert [(row["user"], row["spec"]["evidence"]) for row in applied] == [("approver", signed["evidence"])]
     chat.takes("abort")
     chat.wait_ended(attempt, "RolledBack")
 
