@@ -17,7 +17,7 @@ from manifests import compare, diff_defaults, diff_pod
 from manifests.codes import make_finding
 from manifests.compare import Meaning
 from manifests.engines.grammar import catalogs_of
-from manifests.lines import Change, Unknown, change
+from manifests.lines import Change, Unknown, change, show
 from manifests.lint import findings_of
 from manifests.model import REDACTED, Finding, ImportResult, Manifest, Setting, canonical_json, plain
 
@@ -82,8 +82,8 @@ class Diff:
         return {"mechanisms": list(self.mechanisms), "bundle": len(self.mechanisms) > 1}
 
     def sentences(self) -> list[str]:
-        """The diff in words: one plain sentence per line, in the order of the lines."""
-        return [line.sentence() for line in self.changes] + [unknown.sentence() for unknown in self.unresolved]
+        """The diff in words: one plain sentence per line, the most important first."""
+        return [line.sentence() for line in by_importance(self.changes)] + [u.sentence() for u in self.unresolved]
 
     def to_json(self) -> dict[str, Any]:
         """The shape of ``weighlock diff -o json``."""
@@ -561,10 +561,32 @@ def _advice(mechanism: str, lines: list[Change]) -> str:
     if mechanism == "engine_version":
         return "change the image alone and pin every default that flips to its old value"
     if flips and len(flips) == len(lines):
-        return "pin the old default when the image changes; release it in a step of its own: " + ", ".join(
-            f"{f.setting} = {f.old!r}" for f in flips[:4]
-        )
+        pinned = [f"{f.setting} = {show(f.old)}" for f in flips if f.old is not None]
+        left = [f.setting for f in flips if f.old is None]
+        out = []
+        if pinned:
+            out.append(
+                f"pin the old default when the image changes; release it in a step of its own: {', '.join(pinned)}"
+            )
+        if left:
+            out.append(f"no old value can be written for {', '.join(left)}: it moves with the image")
+        return "; ".join(out)
     return "change this alone"
+
+
+def by_importance(lines: Iterable[Change]) -> list[Change]:
+    """Lines by what an operator must know first: what changes answers most, then what people wrote, then the rest."""
+    origins = {"written": 0, "image": 1, "model": 1, "generation": 1, "traffic": 1, "resources": 2}
+    return sorted(
+        lines,
+        key=lambda c: (
+            not c.is_effective,
+            c.correctness == "none",
+            -_CLASS_ORDER[c.correctness],
+            origins.get(c.origin, 3),
+            not c.counts,
+        ),
+    )
 
 
 def by_manifest(result: Diff) -> Mapping[str | None, list[Change]]:

@@ -8,24 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from manifests.compare import Meaning
+from manifests.words import CLASSES, ledger_words, mechanism_words
 
-_LEDGER_WORDS = {
-    "W": "weight bytes",
-    "A": "compute",
-    "KV": "KV cache",
-    "LAUNCH": "kernel launches",
-    "SCHED": "queueing and batching",
-    "COMM": "interconnect",
-    "STEPS": "steps per token",
-    "COLD": "start-up",
-}
-_CLASS_WORDS = {
-    "semantic-exact": "answers must agree within floating-point reordering",
-    "distribution-exact": "sampled answers differ, their distribution must not",
-    "approximate": "quality must be proven by tasks",
-    "contract-change": "not comparable by latency alone",
-    "none": "answers cannot change",
-}
+ROUNDING = "floating-point order may change, so near-ties may flip"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +55,19 @@ class Change:
     def sentence(self) -> str:
         """The line in plain words."""
         where = f"{self.manifest}: " if self.manifest else ""
-        moves = ", ".join(_LEDGER_WORDS.get(ledger, ledger) for ledger in self.ledgers) or "no ledger"
-        proof = _CLASS_WORDS[self.correctness]
+        reason = f" ({self.reason()})" if self.reason() else ""
+        if not self.is_effective:
+            return f"{where}{self.setting} goes from {show(self.old)} to {show(self.new)} and changes nothing{reason}."
         return (
-            f"{where}{self.setting} goes from {show(self.old)} to {show(self.new)} ({self.why}); mechanism "
-            f"{self.mechanism}, moves {moves}; {self.correctness}: {proof}."
+            f"{where}{self.setting} goes from {show(self.old)} to {show(self.new)}{reason}. It acts on "
+            f"{mechanism_words(self.mechanism)} and moves {ledger_words(self.ledgers)}; "
+            f"{self.correctness}: {CLASSES[self.correctness]}."
         )
+
+    def reason(self) -> str:
+        """``why`` without what every reader sees beside it: the class, and that a line was written."""
+        parts = [part for part in self.why.split("; ") if part not in (ROUNDING, "written", "set")]
+        return "; ".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +98,7 @@ def change(
     if not notes:
         notes = ["set" if old is None else "no longer set" if new is None else "written"]
     if meaning.fp_reorder and meaning.correctness == "semantic-exact":
-        notes.append("floating-point order may change, so near-ties may flip")
+        notes.append(ROUNDING)
     ignored = bool(why and why.startswith("ignored"))
     return Change(
         setting,
@@ -131,7 +123,7 @@ def show(value: Any) -> str:
     if isinstance(value, str):
         return (
             value
-            if value and len(value) < 80 and not value.isspace()
+            if value and len(value) < 80 and not value.isspace() and value.isprintable()
             else json.dumps(value[:77] + "..." if len(value) > 80 else value)
         )
     text = json.dumps(value, sort_keys=True, default=str)

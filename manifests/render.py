@@ -1,8 +1,8 @@
 """A diff as a screen for an on-call engineer: plain text or ANSI colour.
 
 Called by the CLI; the dashboard shows the same parts from :class:`manifests.diff.Diff`. What matters first: does
-anything change, by which mechanism, what must be proven; then the lines the authors wrote, then the lines that
-nobody wrote.
+anything change, on what it acts, what must be proven; then errors, what cannot be known, the lines that the authors
+wrote, and the lines that nobody wrote, grouped when they are many.
 """
 
 from __future__ import annotations
@@ -10,19 +10,14 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Iterable
 
-from manifests.diff import Diff
+from manifests.diff import Diff, by_importance
 from manifests.lines import Change, show
-from manifests.model import Manifest
+from manifests.model import Finding, Manifest
+from manifests.words import CLASSES, MECHANISMS, SHORT_CLASSES, ledger_words, mechanism_words
 
 Paint = Callable[[str, str], str]
 _WIDTH = 100
-_PROOF = {
-    "semantic-exact": "answers must agree within floating-point reordering",
-    "distribution-exact": "the distribution of sampled answers must not change",
-    "approximate": "task quality, long context and structured output must be proven",
-    "contract-change": "old and new are not comparable by latency alone",
-    "none": "answers cannot change",
-}
+_MANY = 6
 _TITLES = (
     ("written", "Written by the authors"),
     ("image", "Image, model, resources"),
@@ -44,19 +39,20 @@ def render_text(diff: Diff, colour: bool = False) -> str:
     """The screen of a diff; ``colour`` adds ANSI codes, the words are the same."""
     paint = _painter(colour)
     out = [*_head(diff, paint), ""]
+    out += _findings(diff, "error", "Errors: put right before traffic", paint)
+    out += _unknowns(diff, paint)
     for title, lines in _sections(diff):
-        out.append(paint(title, "bold"))
-        for line in lines:
-            out += _line(line, paint)
+        out.append(paint(f"{title} ({len(lines)})", "bold"))
+        many = len(lines) > _MANY and lines[0].is_effective and lines[0].origin not in ("written", "image")
+        out += _grouped(lines, paint) if many else [text for line in lines for text in _line(line, paint)]
         out.append("")
-    if diff.unresolved:
-        out.append(paint("Not known from the input, never taken as equal", "bold"))
-        for unknown in diff.unresolved:
-            where = f"{unknown.manifest}: " if unknown.manifest else ""
-            out += _wrapped(f"? {where}{unknown.what}: {unknown.why}", "    ", "  ")
-        out.append("")
-    out += _findings(diff, paint)
+    out += _findings(diff, "warning", "To be looked at", paint)
     out += _steps(diff, paint)
+    if any(line.is_effective and None in (line.old, line.new) for line in diff.changes):
+        out.append(paint("unset: nobody writes a value and the engine decides at start.", "dim"))
+    notes = sum(finding.level == "info" for finding in _own_findings(diff))
+    if notes:
+        out.append(paint(f"Further notes: {notes}; `-o json` lists them.", "dim"))
     return "\n".join(out).rstrip() + "\n"
 
 
@@ -76,21 +72,28 @@ def _title(manifests: Iterable[Manifest]) -> str:
 
 
 def _head(diff: Diff, paint: Paint) -> list[str]:
-    old, new = _title(diff.old), _title(diff.new)
-    out = [f"old  {old}", f"new  {new}"]
+    out = [f"old  {_title(diff.old)}", f"new  {_title(diff.new)}"]
     if not diff.effective:
         return [*out, paint("No effective change: the engine gets the same on both sides.", "green")]
-    names = ", ".join(diff.mechanisms) or "none"
-    bundle = f"a bundle of {len(diff.mechanisms)} mechanisms" if len(diff.mechanisms) > 1 else "one mechanism"
-    out.append(paint(f"Changes {bundle}: {names}.", "bold"))
+    names = diff.mechanisms
+    if len(names) > 1:
+        out.append(
+            paint(f"A bundle: {len(names)} things change at once, so no result can be put down to one of them.", "bold")
+        )
+        out += _wrapped(", ".join(names), "     ", "  -> ")
+    elif names:
+        out.append(paint(f"One thing changes: {mechanism_words(names[0])}.", "bold"))
+    else:
+        out.append(paint("What changes cannot be told from the input.", "bold"))
     worst = diff.correctness
-    out.append(f"To be proven: {paint(worst, _CLASS_COLOUR[worst])}, {_PROOF[worst]}.")
+    if names:
+        out += [f"Answers: {paint(worst, _CLASS_COLOUR[worst])}, {CLASSES[worst]}."]
     return out
 
 
 def _sections(diff: Diff) -> list[tuple[str, list[Change]]]:
     groups: dict[str, list[Change]] = {key: [] for key, _ in _TITLES}
-    for line in diff.changes:
+    for line in by_importance(diff.changes):
         if not line.is_effective:
             groups["inert"].append(line)
         elif line.origin in ("version-default", "written"):
@@ -102,46 +105,92 @@ def _sections(diff: Diff) -> list[tuple[str, list[Change]]]:
     return [(title, groups[key]) for key, title in _TITLES if groups[key]]
 
 
-def _line(line: Change, paint: Paint) -> list[str]:
+def _first(line: Change, paint: Paint) -> str:
     where = f"{line.manifest}: " if line.manifest else ""
     marker = "~" if line.is_effective else "="
     value = f"{paint(show(line.old), 'red')} -> {paint(show(line.new), 'green')}"
-    out = [f"  {marker} {where}{paint(line.setting, 'bold')}  {value}"]
+    return f"{marker} {where}{paint(line.setting, 'bold')}  {value}"
+
+
+def _line(line: Change, paint: Paint) -> list[str]:
+    out = [f"  {_first(line, paint)}"]
     if line.is_effective:
-        ledgers = " ".join(line.ledgers) or "-"
+        out += _wrapped(f"acts on {mechanism_words(line.mechanism)}; moves {ledger_words(line.ledgers)}", "      ")
         out.append(
-            f"      {line.mechanism} | ledgers {ledgers} | {paint(line.correctness, _CLASS_COLOUR[line.correctness])}"
+            f"      answers: {paint(line.correctness, _CLASS_COLOUR[line.correctness])}, {CLASSES[line.correctness]}"
         )
-    out += _wrapped(line.why, "      ")
+    if line.reason():
+        out += _wrapped(line.reason(), "      ")
     if line.witness and line.is_effective and line.origin == "written":
-        out += _wrapped(f"on when: {line.witness}", "      ")
+        out += _wrapped(f"see that it is on: {line.witness}", "      ")
     return out
+
+
+def _grouped(lines: list[Change], paint: Paint) -> list[str]:
+    """Many lines: one each, under the thing that they act on, the group that changes answers most first."""
+    groups: dict[tuple[str, str], list[Change]] = {}
+    for line in lines:
+        groups.setdefault((line.correctness, line.mechanism), []).append(line)
+    out = []
+    for (correctness, mechanism), members in groups.items():
+        words = MECHANISMS.get(mechanism, mechanism)
+        answer = paint(SHORT_CLASSES[correctness], _CLASS_COLOUR[correctness])
+        out.append(f"  {paint(mechanism, 'bold')}: {words}; answers: {answer}")
+        out += [f"    {_first(line, paint)}" for line in members]
+    return out
+
+
+def _unknowns(diff: Diff, paint: Paint) -> list[str]:
+    if not diff.unresolved:
+        return []
+    out = [paint("Not known from the input, never taken as equal", "bold")]
+    for unknown in diff.unresolved:
+        where = f"{unknown.manifest}: " if unknown.manifest else ""
+        out += _wrapped(f"? {where}{unknown.what}: {unknown.why}", "    ", "  ")
+    return [*out, ""]
 
 
 def _wrapped(text: str, indent: str, first: str | None = None) -> list[str]:
     return textwrap.wrap(
-        text, _WIDTH, initial_indent=first if first is not None else indent, subsequent_indent=indent
+        text,
+        _WIDTH,
+        initial_indent=first if first is not None else indent,
+        subsequent_indent=indent,
+        break_on_hyphens=False,
     ) or [indent]
 
 
-def _findings(diff: Diff, paint: Paint) -> list[str]:
-    shown = [finding for finding in diff.warnings if finding.level in ("error", "warning")]
+def _own_findings(diff: Diff) -> list[Finding]:
+    """Findings of the containers that are compared, each once: both sides often have the same."""
+    paths = {manifest.source.path for manifest in (*diff.old, *diff.new)}
+    own = [
+        finding
+        for finding in diff.warnings
+        if "containers[" not in finding.path or any(finding.path.startswith(path) for path in paths)
+    ]
+    return list({(finding.code, finding.message): finding for finding in own}.values())
+
+
+def _findings(diff: Diff, level: str, title: str, paint: Paint) -> list[str]:
+    shown = [finding for finding in _own_findings(diff) if finding.level == level]
     if not shown:
         return []
-    out = [paint("To be looked at", "bold")]
-    for finding in sorted(shown, key=lambda entry: entry.level != "error"):
-        colour = "red" if finding.level == "error" else "yellow"
-        out.append(f"  {paint(finding.level, colour)} {finding.code}")
-        out += _wrapped(finding.message, "      ")
+    out = [paint(title, "red" if level == "error" else "yellow")]
+    for finding in shown:
+        out += _wrapped(f"! {finding.message} [{finding.code}]", "    ", "  ")
     return [*out, ""]
 
 
 def _steps(diff: Diff, paint: Paint) -> list[str]:
     if not diff.split_order:
         return []
-    out = [paint("To know what helped, split it in this order", "bold")]
+    out = [paint("To know what helped, go in these steps", "bold")]
+    short = len(diff.split_order) > _MANY
     for number, step in enumerate(diff.split_order, 1):
         settings = ", ".join(step.settings[:6]) + (" ..." if len(step.settings) > 6 else "")
-        out += _wrapped(f"{number}. {step.mechanism} ({step.correctness}): {settings}", "     ", "  ")
-        out += _wrapped(step.advice, "     ")
+        out += _wrapped(f"{number}. {step.mechanism}: {settings}", "     ", "  ")
+        if not short or number == 1:
+            out += _wrapped(step.advice, "     ")
+    if short:
+        out += _wrapped("The later steps release one group each from its old value (values: -o json).", "     ", "  ")
     return [*out, ""]

@@ -55,7 +55,9 @@ def expected_flips(facts: list[dict[str, Any]], old: str, new: str) -> set[str]:
 
 def test_an_upgrade_lists_every_default_that_flips_and_nothing_else(facts: list[dict[str, Any]]) -> None:
     found = {line.setting for line in between("0.10.2", "0.32.0").changes if line.origin == "version-default"}
-    assert found - {"mm-hasher-algorithm"} == expected_flips(facts, "0.10.2", "0.32.0")
+    assert len(found) >= 20
+    # declared by a function at first, which has no value to compare: the facts call it a flip, and so does the diff
+    assert found == expected_flips(facts, "0.10.2", "0.32.0") | {"mm-hasher-algorithm"}
 
 
 def test_a_change_of_wording_is_no_flip() -> None:
