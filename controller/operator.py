@@ -31,7 +31,7 @@ from controller.adapters.prometheus import PrometheusReader, ProviderWatch
 from controller.adapters.recorder import Judgements, RecorderClient
 from controller.adapters.schema import SchemaWatch
 from controller.adapters.witnesses import WitnessScraper
-from controller.core import variants
+from controller.core import times, variants
 from controller.core.actions import Decision
 from controller.core.snapshot import Snapshot
 from controller.evidence.app import create_evidence_app
@@ -265,8 +265,13 @@ class Operator:
         sockets = [config.bind_socket()]
         self._spawn("http", lambda: self._http.run(sockets=sockets) if self._http else None)
 
+    def _born_s(self, rollout: str) -> float:
+        namespace, _, name = rollout.partition("/")
+        obj = self.cluster.get_cached("inferencerollouts", namespace, name)
+        return (times.from_text(obj["metadata"].get("creationTimestamp")) or 0.0) if obj is not None else 0.0
+
     def _mount_evidence(self, live: LiveRollouts) -> None:
-        source = StoredEvidence(self.store, live, AttemptJudge.from_stored)
+        source = StoredEvidence(self.store, live, AttemptJudge.from_stored, self._born_s)
         self._app.mount("/", create_evidence_app(source, ClusterAuth(self.cluster.api_client)))
 
 

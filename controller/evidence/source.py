@@ -52,14 +52,21 @@ class StoredEvidence:
         store: the operator's store.
         live: the live half.
         make_judge: a fresh judge from a stored setup.
+        born_s: when the rollout's object was made; what is older belongs to a deleted namesake. 0 where there is no
+            object (any more): then everything is told.
     """
 
     def __init__(
-        self, store: EvidenceStore, live: LiveSource, make_judge: Callable[[Mapping[str, Any]], Judging]
+        self,
+        store: EvidenceStore,
+        live: LiveSource,
+        make_judge: Callable[[Mapping[str, Any]], Judging],
+        born_s: Callable[[str], float] = lambda _rollout: 0.0,
     ) -> None:
         self._store = store
         self._live = live
         self._make_judge = make_judge
+        self._born_s = born_s
 
     def live(self, rollout: str) -> LiveView | None:
         """See EvidenceSource."""
@@ -72,22 +79,22 @@ class StoredEvidence:
     def history(self, rollout: str, attempt: int | None) -> dict[str, Any]:
         """See EvidenceSource."""
         with _words():
-            return self._store.reader.history(rollout, attempt)
+            return self._store.reader.history(rollout, attempt, self._born_s(rollout))
 
     def blocks(self, rollout: str, attempt: int) -> Iterator[Block]:
         """See EvidenceSource."""
         with _words():
-            yield from self._store.reader.blocks(rollout, attempt)
+            yield from self._store.reader.blocks(rollout, attempt, self._born_s(rollout))
 
     def setup(self, rollout: str, attempt: int) -> dict[str, Any] | None:
         """See EvidenceSource."""
         with _words():
-            return self._store.reader.setup(rollout, attempt)
+            return self._store.reader.setup(rollout, attempt, self._born_s(rollout))
 
     def rejudge(self, rollout: str, attempt: int) -> dict[str, Any]:
         """See EvidenceSource."""
         with _words():
-            return rejudge(self._store.reader, rollout, attempt, self._make_judge)
+            return rejudge(self._store.reader, rollout, attempt, self._make_judge, self._born_s(rollout))
 
     def audit(self, rollout: str, who: str, what: str, content: Mapping[str, Any]) -> None:
         """See EvidenceSource."""

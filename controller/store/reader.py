@@ -29,7 +29,10 @@ _ROWS_PER_ATTEMPT = 2000
 
 
 class StoreReader:
-    """Reads of one database; safe to use from several threads."""
+    """Reads of one database; safe to use from several threads.
+
+    `since_s` leaves out older rows: those of a deleted rollout of the same name.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -69,18 +72,19 @@ class StoreReader:
         with Session(self._engine) as session:
             return list(session.exec(query))
 
-    def setup(self, rollout: str, attempt: int) -> dict[str, Any] | None:
+    def setup(self, rollout: str, attempt: int, since_s: float = 0.0) -> dict[str, Any] | None:
         """The judge's last setup of an attempt."""
         query = select(SetupRow).where(SetupRow.rollout == rollout, SetupRow.attempt == attempt)
+        query = query.where(col(SetupRow.at_s) >= since_s)
         with Session(self._engine) as session:
             row = session.exec(query.order_by(col(SetupRow.at_s).desc()).limit(1)).first()
         return None if row is None else json.loads(row.payload)
 
-    def attempts(self, rollout: str) -> list[dict[str, Any]]:
+    def attempts(self, rollout: str, since_s: float = 0.0) -> list[dict[str, Any]]:
         """Every attempt of which anything is stored, newest first: first and last time, last phase and reason."""
         query = (
             select(DecisionRow.attempt, func.min(DecisionRow.at_s), func.max(DecisionRow.at_s))
-            .where(DecisionRow.rollout == rollout)
+            .where(DecisionRow.rollout == rollout, col(DecisionRow.at_s) >= since_s)
             .group_by(col(DecisionRow.attempt))
         )
         with Session(self._engine) as session:
@@ -102,24 +106,29 @@ class StoreReader:
         }
 
     def events(
-        self, kind: str, rollout: str, attempt: int | None = None, limit: int = _ROWS_PER_ATTEMPT
+        self,
+        kind: str,
+        rollout: str,
+        attempt: int | None = None,
+        limit: int = _ROWS_PER_ATTEMPT,
+        since_s: float = 0.0,
     ) -> list[dict[str, Any]]:
         """The last `limit` rows of `verdict`, `decision`, `action` or `audit`, oldest first; payloads are decoded."""
         table = EVENT_TABLES[kind]
-        query = select(table).where(col(table.rollout) == rollout)
+        query = select(table).where(col(table.rollout) == rollout, col(table.at_s) >= since_s)
         if attempt is not None:
             query = query.where(col(table.attempt) == attempt)
         with Session(self._engine) as session:
             found = list(session.exec(query.order_by(col(table.at_s).desc(), col(table.key)).limit(limit)))
         return [_decode(row) for row in reversed(found)]
 
-    def history(self, rollout: str, attempt: int | None = None) -> dict[str, Any]:
+    def history(self, rollout: str, attempt: int | None = None, since_s: float = 0.0) -> dict[str, Any]:
         """Everything for people: attempts, decisions, verdicts, actions, audit."""
         names = {"decisions": "decision", "verdicts": "verdict", "actions": "action", "audit": "audit"}
         return {
             "rollout": rollout,
-            "attempts": self.attempts(rollout),
-            **{plural: self.events(kind, rollout, attempt) for plural, kind in names.items()},
+            "attempts": self.attempts(rollout, since_s),
+            **{plural: self.events(kind, rollout, attempt, since_s=since_s) for plural, kind in names.items()},
         }
 
 

@@ -31,18 +31,23 @@ class Judging(Protocol):
 
 
 def rejudge(
-    reader: StoreReader, rollout: str, attempt: int, make_judge: Callable[[Mapping[str, Any]], Judging]
+    reader: StoreReader,
+    rollout: str,
+    attempt: int,
+    make_judge: Callable[[Mapping[str, Any]], Judging],
+    since_s: float = 0.0,
 ) -> dict[str, Any]:
     """All verdicts of an attempt compared: `{"rollout", "attempt", "same", "verdicts": [...], "problem"}`.
 
-    `make_judge` builds a fresh judge from the stored setup. Raises SQLAlchemyError while the database is away.
+    `make_judge` builds a fresh judge from the stored setup; `since_s`: when the rollout object was made.
+    Raises SQLAlchemyError while the database is away.
     """
-    setup = reader.setup(rollout, attempt)
-    stored = reader.events("verdict", rollout, attempt, limit=_MOST_VERDICTS)
+    setup = reader.setup(rollout, attempt, since_s)
+    stored = reader.events("verdict", rollout, attempt, limit=_MOST_VERDICTS, since_s=since_s)
     if setup is None or not stored:
         problem = "no verdict of this attempt is stored" if setup else "the judge's setup of this attempt is not stored"
         return {"rollout": rollout, "attempt": attempt, "same": None, "verdicts": [], "problem": problem}
-    compared = list(compare_verdicts(make_judge(setup), reader.blocks(rollout, attempt), stored))
+    compared = list(compare_verdicts(make_judge(setup), reader.blocks(rollout, attempt, since_s), stored))
     same = all(entry["same"] for entry in compared)
     return {"rollout": rollout, "attempt": attempt, "same": same, "verdicts": compared, "problem": None}
 

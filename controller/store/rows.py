@@ -31,9 +31,12 @@ def read_block(row: BlockRow) -> Block:
 
 
 def make_setup(rollout: str, attempt: int, at_s: float, setup: Mapping[str, Any]) -> SetupRow:
-    """Row of a judge's setup (anything that JSON can hold; the same setup twice is one row)."""
+    """Row of a judge's setup (anything that JSON can hold; the same setup twice at one time is one row).
+
+    The time is in the key: a re-created rollout may have the very setup of its deleted namesake.
+    """
     payload = dump(setup)
-    digest = hashlib.sha256(payload.encode()).hexdigest()
+    digest = hashlib.sha256(f"{at_s:.3f} {payload}".encode()).hexdigest()
     return SetupRow(rollout=rollout, attempt=attempt, digest=digest, at_s=at_s, payload=payload)
 
 

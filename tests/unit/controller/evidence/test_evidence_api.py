@@ -129,6 +129,28 @@ def test_rejudge_finds_equal_verdicts_equal(client: TestClient) -> None:
     ]
 
 
+def test_a_namesake_sees_nothing_of_its_deleted_predecessor(store: EvidenceStore, auth: Auth) -> None:
+    born_s = 100.0
+    source = StoredEvidence(store, Live(), CountingJudge, lambda rollout: born_s if rollout == ROLLOUT else 0.0)
+    client = TestClient(create_evidence_app(source, auth), headers={"Authorization": "Bearer ann-token"})
+    history = client.get(f"{URL}/history").json()
+    assert (history["attempts"], history["decisions"], history["verdicts"]) == ([], [], [])
+    assert client.get(f"{URL}/setup", params={"attempt": 1}).status_code == 404
+    assert client.get(f"{URL}/blocks", params={"attempt": 1}).content == b""
+    assert client.get(f"{URL}/rejudge", params={"attempt": 1}).json()["same"] is None
+    store.put_setup(ROLLOUT, 1, {"start": 0}, at_s=101.0)  # the same content as its predecessor's
+    store.put_blocks(Block(seq, ROLLOUT, 1, 0, 110.0 + 5 * seq, 115.0 + 5 * seq) for seq in range(3))
+    store.put_verdict(ROLLOUT, 1, 2, make_verdict(125.0, 3))
+    store.put_decision(ROLLOUT, 1, 0, {"phase": "Shadow", "reason": "StepStarted", "weight": 0}, at_s=102.0)
+    assert store.flush(WAIT_SECONDS)
+    history = client.get(f"{URL}/history").json()
+    assert [row["phase"] for row in history["decisions"]] == ["Shadow"]
+    assert [(a["started_at_s"], a["finished_at_s"]) for a in history["attempts"]] == [(102.0, 102.0)]
+    assert len(client.get(f"{URL}/blocks", params={"attempt": 1}).content.splitlines()) == 3
+    report = client.get(f"{URL}/rejudge", params={"attempt": 1}).json()
+    assert report["same"] is True and [row["last_seq"] for row in report["verdicts"]] == [2]
+
+
 def test_rejudge_names_what_differs(client: TestClient, store: EvidenceStore) -> None:
     store.put_setup(ROLLOUT, 1, {"start": 1}, at_s=3.0)
     assert store.flush(WAIT_SECONDS)
