@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import grpc.aio
 import httpx
 import pytest
 
@@ -12,6 +13,10 @@ from shadow.envoy.xds import XdsServer
 from shadow.recorder.serve import Options, RecorderServer
 from tests.e2e.gate.engine import FakeEngine
 from tests.e2e.gate.harness import ROLLOUT, Gate
+
+# Every test has an event loop of its own. Without this the last server's end, whenever it is collected, also ends the
+# poller that all of them share, and waits for it without end.
+grpc.aio.init_grpc_aio()
 
 
 @dataclass

@@ -16,7 +16,7 @@ import pytest
 from shadow.envoy.bootstrap import Upstream, bootstrap_yaml
 from shadow.envoy.process import envoy_binary
 from shadow.envoy.xds import XdsServer
-from shadow.plan import Stage
+from shadow.plan import Stage, copies_to_candidate
 from shadow.recorder.serve import Options, RecorderServer
 from tests.e2e.gate.conftest import World
 from tests.e2e.gate.harness import CANDIDATE, ROLLOUT, STABLE, chat, make_plan, until
@@ -184,6 +184,25 @@ async def test_copies_are_metered_stripped_and_paired(world: World) -> None:
         assert copy["outcome"] == live["outcome"] == "ok"
     assert {r["bucket"] for r in copies} == {"0-512", "513-2048", "2049+"}
     assert "s3cret" not in json.dumps(records)
+
+
+async def test_top_up_brings_one_of_two_replicas_to_half_of_the_requests(world: World) -> None:
+    world.stable.gap_s = world.candidate.gap_s = 0.0
+    share = copies_to_candidate(20, ready_replicas=1, full_replicas=2)
+    await world.gate.publish(make_plan(20, [world.stable], [world.candidate], copies_to_candidate=share))
+    sent = 1200
+    for _ in range(sent // 20):
+        answers = await asyncio.gather(*(ask(world, stream=False) for _ in range(20)))
+        assert all(answer.status_code == 200 for answer in answers)
+
+    async def all_known() -> bool:
+        return sum(r["kind"] == "live" for r in await world.records()) == sent
+
+    await until(all_known, "live requests are recorded")
+    kinds = Counter(a.headers["x-weighlock-kind"] for a in world.candidate.arrivals)
+    # Five standard deviations: 0.20 and 0.50 of 1200 requests.
+    assert kinds["live"] == pytest.approx(240, abs=70)
+    assert kinds.total() == pytest.approx(600, abs=87)
 
 
 async def test_what_must_not_be_copied_is_counted(world: World) -> None:
