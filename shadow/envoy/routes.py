@@ -139,7 +139,7 @@ def _live_route(
         route.match.runtime_fraction.default_value.CopyFrom(_fraction(share))
     if has_copy:
         route.match.headers.add(name="x-weighlock-copy", string_match=string_pb2.StringMatcher(exact="1"))
-        _mirror(route.route, copy_share, STABLE if arm == CANDIDATE else CANDIDATE)
+        _mirror(route.route, copied_part(plan, arm), STABLE if arm == CANDIDATE else CANDIDATE)
     route.request_headers_to_remove.append("x-weighlock-copy")
     shown = route.response_headers_to_add.add(
         append_action=base_pb2.HeaderValueOption.HeaderAppendAction.OVERWRITE_IF_EXISTS_OR_ADD
@@ -154,6 +154,18 @@ def copy_share(plan: TrafficPlan, arm: str) -> float:
     if other is None or not any(e.ready for e in plan.endpoints if e.revision == other):
         return 0.0
     return plan.copies_to_stable if arm == CANDIDATE else plan.copies_to_candidate
+
+
+def copied_part(plan: TrafficPlan, arm: str) -> float:
+    """The fraction for Envoy that makes it copy `copy_share` of an arm's requests.
+
+    Envoy draws one number for a request and compares it both with the route's fraction and with the copy's (the
+    stream's id: `FilterUtility::shouldShadow` and the route matcher). The candidate's requests have the numbers below
+    its weight, stable's those from there on; a fraction that ignored this would copy too few of stable's requests and
+    too many of the candidate's.
+    """
+    share, weight = copy_share(plan, arm), build.live_weight(plan) / 100 if plan.stable is not None else 1.0
+    return weight * share if arm == CANDIDATE else weight + (1.0 - weight) * share
 
 
 def _direct(name: str, path: str | None, status: int, body: str) -> route_components_pb2.Route:

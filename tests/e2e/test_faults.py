@@ -19,6 +19,8 @@ from tools.devcluster.processes import Identity
 
 pytestmark = pytest.mark.e2e
 HANG = {"name": "ENGINESIM_FAULTS", "value": '{"hang": true}'}
+TOO_SLOW = {"slow": 15.0}
+"""Well above the policy's limit for the first token, and no backlog that outlasts a client's patience."""
 
 
 def assert_nobody_met_the_candidate(chat: Rollout, attempt: int, clients: Clients) -> None:
@@ -95,7 +97,7 @@ def test_the_gate_flips_while_the_api_server_is_down(system: System, chat: Rollo
         wait_until("the operator to hold without its lease", lambda: system.operator_metric(holding) == 1, 60)
         assert {chat.weight_of(gate) for gate in gates} == {20}
         for url in faults:
-            httpx.put(url, json={"slow": 40.0}, timeout=5).raise_for_status()
+            httpx.put(url, json=TOO_SLOW, timeout=5).raise_for_status()
         wait_until("every gate to flip", lambda: {chat.weight_of(gate) for gate in gates} == {0}, 90)
     finally:
         system.cluster.up()
@@ -131,7 +133,7 @@ def test_a_breach_rolls_back_without_the_database(system: System, chat: Rollout,
         system.kill_part("operator")
         status = chat.wait("EvidenceNotStored", lambda s: is_true(s, "EvidenceNotStored"), 90)
         assert status["step"]["weight"] == 20 and set(chat.weights()) == {20}
-        chat.set_fault(candidate, slow=40.0)
+        chat.set_fault(candidate, **TOO_SLOW)
         status = chat.wait_ended(attempt, "RolledBack", 90)
         assert status["reason"] == "GateFailed" and is_true(status, "EvidenceNotStored")
         assert set(chat.weights()) == {0} and not failed(clients.take())

@@ -1,6 +1,7 @@
 """Routes, endpoints, clusters: what Envoy is told for each stage (golden files: tests/unit/shadow/golden.py)."""
 
 import json
+from collections import Counter
 
 import pytest
 from google.protobuf import json_format
@@ -48,7 +49,26 @@ def test_canary_splits_first_and_the_rest_is_stable() -> None:
         ("stable-copied", None),
         ("stable", None),
     ]
-    assert [mirrored(r) for r in routes[1:]] == [1.0, 0.0, 0.25, 0.0]
+    assert [bool(mirrored(r)) for r in routes[1:]] == [True, False, True, False]
+
+
+@pytest.mark.parametrize("weight", [0, 5, 20, 50, 95])
+@pytest.mark.parametrize(("to_candidate", "to_stable"), [(0.25, 1.0), (0.375, 0.5), (1.0, 0.1)])
+def test_the_share_of_an_arm_is_copied_though_envoy_draws_one_number_for_route_and_copy(
+    weight: int, to_candidate: float, to_stable: float
+) -> None:
+    plan = {"weight": weight, "copies_to_candidate": to_candidate, "copies_to_stable": to_stable}
+    routes = [route for route in live(**plan) if route["name"].endswith("-copied")]
+    limits = {name: 1e6 if limit is None else limit for name, limit in shares(routes)}
+    taken, copied = Counter[str](), Counter[str]()
+    for draw in range(0, 1_000_000, 500):
+        route = next(r for r in routes if draw < limits[r["name"]])
+        taken[route["name"]] += 1
+        copied[route["name"]] += draw < mirrored(route) * 1e6
+    expected = {"candidate-copied": to_stable, "stable-copied": to_candidate}
+    assert taken["candidate-copied"] == 20 * weight
+    for name, count in taken.items():
+        assert copied[name] / count == pytest.approx(expected[name], abs=0.01)
 
 
 def test_idle_has_one_route() -> None:
