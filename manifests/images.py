@@ -17,7 +17,7 @@ _MOVING = re.compile(r"^(?:latest|nightly|main|master|dev|edge|stable|head|rolli
 
 @dataclass(frozen=True, slots=True)
 class ImageFacts:
-    """Engine family as ``engine.name`` of CONTRACTS, its version, the image's own command line, and whether the tag
+    """Engine family as ``engine.name``, its version, the image's own command line, and whether the tag
     moves."""
 
     engine: str = "unknown"

@@ -1,4 +1,4 @@
-"""The lines of a diff: a change with all that CONTRACTS says of it, and what cannot be known. Values only, and their
+"""The lines of a diff: a change with all that is said of it, and what cannot be known. Values only, and their
 words."""
 
 from __future__ import annotations

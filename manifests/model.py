@@ -1,7 +1,7 @@
 """The values that the whole package speaks in: manifest, setting, finding, document.
 
 Called by everybody who reads a manifest (operator, CLI, dashboard). Knows nothing of YAML, Kubernetes or engines;
-holds data and its JSON shape (CONTRACTS, ``M`` and ``W``). Everything is immutable: a manifest is a fact about an
+holds data and its JSON shape (``M`` and ``W`` of docs/manifests.md). Everything is immutable: a manifest is a fact about an
 input, not a work area.
 """
 
@@ -173,7 +173,7 @@ class Manifest:
         return hashlib.sha256(canonical_json(content).encode()).hexdigest()
 
     def to_json(self) -> dict[str, Any]:
-        """The ``M`` shape of CONTRACTS, plus ``container``, ``replicas``, ``pod`` and ``reason`` beside it."""
+        """The ``M`` shape, plus ``container``, ``replicas``, ``pod`` and ``reason`` beside it."""
         out: dict[str, Any] = {
             "name": self.name,
             "namespace": self.namespace,

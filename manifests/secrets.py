@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from manifests.model import REDACTED
@@ -34,11 +34,11 @@ _VALUE_SECRET = re.compile(
     r"|nvapi-[\w-]{16,}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*)"
 )
 _BEARER = re.compile(r"(\b(?:Bearer|Basic)\s+)[^\s'\"]{6,}", re.IGNORECASE)
-_USERINFO = re.compile(r"(\b[a-zA-Z][\w+.-]*://[^\s/:@]*:)[^\s/@]+(?=@)")
-_VALUE = r"""(?P<value>'[^'\n]*'|"(?:[^"\\\n]|\\.)*"|[^\s'",;&|)}\]]+)"""
-_FLAG_HEAD = re.compile(r"(?<![\w-])--?(?P<flag>[A-Za-z][\w.-]*)(?:=|[ \t]+)" + _VALUE)
-_ENV_HEAD = re.compile(r"(?<![\w-])(?P<env>[A-Za-z_]\w*)=" + _VALUE)
-_KEY_HEAD = re.compile(r"(?<![\w-])(?P<key>[A-Za-z_][\w.-]*)\\?[\"']?[ \t]*:[ \t]*" + _VALUE)
+_USERINFO = re.compile(r"(\b[a-zA-Z][\w+.-]{0,30}://[^\s/:@]{0,256}:)[^\s/@]{1,512}(?=@)")
+_VALUE = re.compile(r"""(?P<value>'[^'\n]*'|"(?:[^"\\\n]|\\.)*"|[^\s'",;&|)}\]]+)""")
+_FLAG_HEAD = re.compile(r"(?<![\w.-])--?(?P<flag>[A-Za-z][\w.-]{0,127})(?:=|[ \t]+)")
+_ENV_HEAD = re.compile(r"(?<![\w-])(?P<env>[A-Za-z_]\w{0,255})=")
+_KEY_HEAD = re.compile(r"(?<![\w.-])(?P<key>[A-Za-z_][\w.-]{0,127})\\?[\"']?[ \t]*:[ \t]*")
 _TOKEN_OF_TEXT = re.compile(
     r"(?:eos|bos|pad|unk|sep|cls|mask|stop|image|audio|video|think|special|added|decoder)[-_]token"
 )
@@ -86,18 +86,26 @@ def is_secret_key(name: str, value: object = None) -> bool:
 def redact_script(text: str) -> str:
     """A shell text or file without secrets: by the names of flags, variables and keys in it, and by the look of
     values."""
-    spans: list[tuple[int, int]] = []
     for pattern, is_secret in ((_FLAG_HEAD, _flag_secret), (_ENV_HEAD, _env_secret), (_KEY_HEAD, is_secret_key)):
-        at = 0
-        while (match := pattern.search(text, at)) is not None:
-            at = match.start("value")
-            name, value = match[1], match["value"].strip("'\"\\")
-            if value and not value.startswith(("$", "<")) and is_secret(name, value):
-                spans.append(match.span("value"))
-    for start, end in sorted(set(spans), reverse=True):
-        quote = text[start] if text[start] in "'\"" else ""
-        text = text[:start] + quote + REDACTED + quote + text[end:]
+        text = _hide(text, pattern, is_secret)
     return redact_text(text)
+
+
+def _hide(text: str, head: re.Pattern[str], is_secret: Callable[[str, object], bool]) -> str:
+    """The text with the value behind every secret head replaced; one pass, whatever the text."""
+    out: list[str] = []
+    done = 0
+    for match in head.finditer(text):
+        if match.start() < done or not is_secret(match[1], None):
+            continue
+        found = _VALUE.match(text, match.end())
+        value = found["value"].strip("'\"\\") if found else ""
+        if found is None or not value or value.startswith(("$", "<")) or not is_secret(match[1], value):
+            continue
+        quote = found["value"][0] if found["value"][0] in "'\"" else ""
+        out += [text[done : found.start()], quote, REDACTED, quote]
+        done = found.end()
+    return "".join([*out, text[done:]])
 
 
 def _flag_secret(name: str, value: object) -> bool:

@@ -1,4 +1,4 @@
-"""The commands: shapes of CONTRACTS, exit codes, one line for bad input."""
+"""The commands: shapes of their answers, exit codes, one line for bad input."""
 
 import json
 from pathlib import Path

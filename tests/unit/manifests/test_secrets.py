@@ -1,5 +1,7 @@
 """No secret is printed, wherever it stands; that it changed is still said."""
 
+import time
+
 import pytest
 
 from controller.cli.main import main
@@ -116,6 +118,13 @@ def test_secrets_inside_values_and_files_are_compared_by_their_salted_hash() -> 
 )
 def test_texts(text: str, expected: str) -> None:
     assert redact_script(text) == expected
+
+
+@pytest.mark.parametrize("piece", ["a.", "-b.", "a-", "--a ", "k: ", "k: '", '--a "', "a=", "a" * 7, "x:", "\\\\"])
+def test_a_long_hostile_text_is_read_in_linear_time(piece: str) -> None:
+    start = time.process_time()
+    redact_script(piece * (400_000 // len(piece)))
+    assert time.process_time() - start < 5
 
 
 def test_values_of_any_depth() -> None:
