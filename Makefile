@@ -82,5 +82,5 @@ lock: setup ## Renew requirements.lock from pyproject.toml
 	@$(BIN)/uv pip compile pyproject.toml --extra dev --generate-hashes --no-header --no-annotate -q -o requirements.lock
 
 .PHONY: clean
-clean: ## Remove what was made in the checkout (the cache of built binaries stays)
+clean: ## Remove the environment and tool caches (clusters: make cluster-down; built binaries stay cached)
 	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info

@@ -1,8 +1,7 @@
 """The values that the whole package speaks in: manifest, setting, finding, document.
 
 Called by everybody who reads a manifest (operator, CLI, dashboard). Knows nothing of YAML, Kubernetes or engines;
-holds data and its JSON shape (``M`` and ``W`` of docs/manifests.md). Everything is immutable: a manifest is a fact about an
-input, not a work area.
+holds data and its JSON shape. Everything is immutable: a manifest is a fact about an input, not a work area.
 """
 
 from __future__ import annotations

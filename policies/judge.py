@@ -1,8 +1,7 @@
 """The judge: closed blocks in, verdicts out, valid under continuous looking and over all strata together.
 
 Used by the operator (streaming), by `weighlock judge` (files) and by the store (re-judging): the same blocks give the
-same verdicts. Pure: the caller gives the time. Procedure and formulas: docs/judge.md; facts of the judge, sections 0b
-and 10.
+same verdicts. Pure: the caller gives the time. Procedure and formulas: docs/judge.md.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

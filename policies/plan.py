@@ -1,6 +1,6 @@
 """How long proof takes: requests and minutes that a check needs, before a step (planner) and while it runs (ETA).
 
-Closed forms of the judge's own tests (facts of the judge, section 9): the evidence of alternative j grows by I_j nats
+Closed forms of the judge's own tests (docs/judge.md): the evidence of alternative j grows by I_j nats
 per candidate request with variance V_j, so its level A' is reached after about A'/I_j + z sqrt(A' V_j / I_j^3)
 requests, times phi. Pure.
 """

@@ -2,8 +2,7 @@
 
 Every value here is an e-value or its logarithm: under its null, P(it ever reaches 1/alpha) <= alpha (Ville 1939).
 FAIL mixtures speak against "within the bound", PASS mixtures against "at or beyond the bound". Called by the judge,
-the row builder and the planner. Knows counts and shares only, no metrics and no policy. Sources: facts of the judge,
-sections 1, 3c, 8, 10.
+the row builder and the planner. Knows counts and shares only, no metrics and no policy. Sources: docs/judge.md.
 """
 
 from typing import Any

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Debian packages that the end-to-end tests use. Without root or apt the tests that need them skip and say why.
 set -euo pipefail
-declare -A package=([chromium]=chromium [prometheus]=prometheus [/usr/lib/postgresql/15/bin/postgres]=postgresql)
+declare -A package=([chromium]=chromium [prometheus]=prometheus)
 missing=()
+compgen -G "/usr/lib/postgresql/*/bin/postgres" >/dev/null || missing+=(postgresql)
 for program in "${!package[@]}"; do
   command -v "$program" >/dev/null 2>&1 || missing+=("${package[$program]}")
 done

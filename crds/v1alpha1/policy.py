@@ -12,7 +12,7 @@ from crds.v1alpha1.common import ApiModel, Bytes, Decimal, Duration, Limit, Perc
 
 
 class Metric(StrEnum):
-    """What a gate may measure; formulas in DESIGN section 5."""
+    """What a gate may measure; formulas in docs/judge.md."""
 
     TTFT = "ttft"  # client send -> first non-empty content, reasoning or tool-call delta
     TPOT = "tpot"  # (e2e - ttft) / (output tokens - 1)

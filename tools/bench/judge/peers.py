@@ -2,7 +2,7 @@
 
 Sources: argoproj/argo-rollouts `analysis/analysis.go`, `utils/evaluate/evaluate.go`; fluxcd/flagger
 `pkg/controller/scheduler.go`; spinnaker/kayenta `MannWhitney.scala`, `MannWhitneyClassifier.scala`,
-`NetflixACAJudge.scala` (facts of the judge, section 3c). Values in, (result, seconds) out.
+`NetflixACAJudge.scala`. Values in, (result, seconds) out.
 """
 
 from dataclasses import dataclass

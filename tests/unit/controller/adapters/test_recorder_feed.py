@@ -1,4 +1,4 @@
-"""The feed of a rollout: rebuilt from the recorder, FAIL told at once, silence seen, setups that belong to one attempt."""
+"""The feed of a rollout: rebuilt from the recorder, FAIL told at once, silence seen, setups of one attempt only."""
 
 import threading
 from collections.abc import Callable

@@ -35,7 +35,7 @@ def test_only_the_touched_strata_are_slower() -> None:
     share = p99_ratio("one_tenant_x2")
     touched = find("one_tenant_x2")[0].touched()
     assert touched.sum() == 6
-    assert share[touched].mean() == pytest.approx(0.1736, rel=0.1)  # facts of the judge, section 1: x2 at sigma .5
+    assert share[touched].mean() == pytest.approx(0.1736, rel=0.1)  # x2 at sigma .5
     assert share[~touched].mean() == pytest.approx(0.01, rel=0.1)
 
 
