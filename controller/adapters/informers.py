@@ -42,6 +42,7 @@ class Lister:
         self._failures = 0
         self._last_s = 0.0
         self.is_synced = threading.Event()
+        self.is_refused = threading.Event()
         self.answered_s = 0.0
 
     def call(self, watch: bool = False, resource_version: str = "", timeout_seconds: int = 0, **_: Any) -> Any:
@@ -66,8 +67,11 @@ class Lister:
             try:
                 answer = self._rest.call("GET", self._path, query=query)
                 problem = f"the API server does not know {self._plural}; apply the CRDs"
-            except (Retryable, Terminal) as error:
+            except Retryable as error:
                 problem = str(error)
+            except Terminal as error:
+                problem = str(error)
+                self.is_refused.set()
             if answer is None:
                 self._failures += 1
                 log.warning("list failed", kind=self._plural, why=problem, failures=self._failures)
@@ -95,6 +99,7 @@ class Lister:
 
     def _good(self) -> None:
         self._failures = 0
+        self.is_refused.clear()
         self.answered_s = time.monotonic()
 
     def _pause(self) -> None:
@@ -122,9 +127,12 @@ class Kind:
     ) -> None:
         self.plural = plural
         self._stop = threading.Event()
-        self._listers = [Lister(rest, Ref(api_version, plural, ns), labels, self._stop) for ns in namespaces or ("",)]
+        self._listers = {
+            ns: Lister(rest, Ref(api_version, plural, ns), labels, self._stop) for ns in namespaces or ("",)
+        }
         self._informers = [
-            SharedInformer(lister.call, resync_period=RESYNC_SECONDS, key_func=_key) for lister in self._listers
+            SharedInformer(lister.call, resync_period=RESYNC_SECONDS, key_func=_key)
+            for lister in self._listers.values()
         ]
         for informer in self._informers:
             for event in (ADDED, MODIFIED, DELETED):
@@ -141,9 +149,13 @@ class Kind:
         for informer in self._informers:
             informer._stop_event.set()  # stop() would join a thread that waits in a read
 
-    def is_synced(self) -> bool:
-        """Whether the first list is in the cache everywhere."""
-        return all(lister.is_synced.is_set() for lister in self._listers)
+    def is_synced(self, namespace: str) -> bool:
+        """Whether the first list of a watched namespace is in the cache ("" where all are watched at once)."""
+        return self._listers[namespace].is_synced.is_set()
+
+    def is_refused(self, namespace: str) -> bool:
+        """Whether the server answered at last that we may not list there."""
+        return self._listers[namespace].is_refused.is_set()
 
     def list(self) -> list[dict[str, Any]]:
         """All cached objects."""

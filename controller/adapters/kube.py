@@ -74,6 +74,7 @@ class KubeCluster:
         self.api_client = ApiClient(configuration)
         self.rest = Rest(self.api_client)
         self._identity = identity
+        self._namespaces = namespaces or ("",)
         self._kinds = {
             plural: Kind(self.rest, version, plural, namespaces, labels, on_change)
             for version, plural, labels in WATCHED
@@ -96,8 +97,22 @@ class KubeCluster:
             kind.stop()
 
     def is_synced(self) -> bool:
-        """Whether all caches hold their first list."""
-        return all(kind.is_synced() for kind in self._kinds.values())
+        """Whether all caches hold their first list.
+
+        A namespace that was taken away (nothing may be listed there) must not keep the others waiting.
+        """
+        return all(
+            self._is_synced_in(namespace) or all(kind.is_refused(namespace) for kind in self._kinds.values())
+            for namespace in self._namespaces
+        )
+
+    def _is_synced_in(self, namespace: str) -> bool:
+        return all(kind.is_synced(namespace) for kind in self._kinds.values())
+
+    def _is_whole(self, plural: str, obj: Mapping[str, Any]) -> bool:
+        """A rollout is not known before everything else in its namespace is: its pods would seem to be gone."""
+        namespace = "" if self._namespaces == ("",) else str(obj["metadata"]["namespace"])
+        return plural != "inferencerollouts" or self._is_synced_in(namespace)
 
     def cached(self, plural: str, namespace: str, labels: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
         """See the protocol."""
@@ -107,12 +122,15 @@ class KubeCluster:
             for obj in self._kinds[plural].list()
             if (not namespace or obj["metadata"].get("namespace") == namespace)
             and wanted <= (obj["metadata"].get("labels") or {}).items()
+            and self._is_whole(plural, obj)
         ]
         return sorted(found, key=lambda o: (o["metadata"].get("creationTimestamp") or "", o["metadata"]["name"]))
 
     def get_cached(self, plural: str, namespace: str, name: str) -> dict[str, Any] | None:
         """See the protocol; what this process wrote itself is never older than the cache."""
         found = self._kinds[plural].get(namespace, name)
+        if found is not None and not self._is_whole(plural, found):
+            return None
         own = self._written.get(f"{plural}/{namespace}/{name}")
         if found is None or own is None or own["metadata"]["uid"] != found["metadata"]["uid"]:
             return found

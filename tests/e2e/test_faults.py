@@ -19,8 +19,9 @@ from tools.devcluster.processes import Identity
 
 pytestmark = pytest.mark.e2e
 HANG = {"name": "ENGINESIM_FAULTS", "value": '{"hang": true}'}
-TOO_SLOW = {"slow": 15.0}
-"""Well above the policy's limit for the first token, and no backlog that outlasts a client's patience."""
+TOO_SLOW = {"slow": 6.0}
+"""The first token comes far later than the policy's margin allows (the front end alone takes 1.2 s instead of 0.2 s),
+and the engine still keeps up: a backlog would outlast its clients' patience, whatever the gates do."""
 
 
 def assert_nobody_met_the_candidate(chat: Rollout, attempt: int, clients: Clients) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlparse
@@ -11,6 +11,7 @@ import pytest
 from kubernetes.client import ApiClient, Configuration
 
 from controller.adapters.informers import Kind
+from controller.adapters.kube import KubeCluster
 from controller.adapters.rest import Rest, refusal
 from controller.ports import Retryable, Terminal
 
@@ -27,6 +28,7 @@ class ApiServer:
         self.script: list[list[str] | int] = []
         self.list_statuses: list[int] = []
         self.watched_from: list[str] = []
+        self.refuses: Callable[[str], bool] = lambda path: False
         self.lists = 0
         self.changed = threading.Condition()
         outer = self
@@ -48,6 +50,7 @@ class ApiServer:
             with self.changed:
                 self.lists += 1
                 status = self.list_statuses.pop(0) if self.list_statuses else 200
+                status = 403 if self.refuses(urlparse(request.path).path) else status
                 self.changed.notify_all()
             body = (
                 {"metadata": {"resourceVersion": "100"}, "items": self.objects} if status == 200 else {"code": status}
@@ -167,12 +170,52 @@ def test_it_is_synced_only_after_the_first_list_is_in_the_cache(api: ApiServer) 
     api.objects = [pod("a", 1)]
     api.list_statuses = [500]
     watcher = Watcher(api)
-    assert not watcher.kind.is_synced()
+    assert not watcher.kind.is_synced("ns")
     watcher.wait("a")
     with api.changed:
         assert api.changed.wait_for(lambda: bool(api.watched_from), timeout=10)
-    assert watcher.kind.is_synced()
+    assert watcher.kind.is_synced("ns")
     watcher.kind.stop()
+
+
+def namespaces_of(api: ApiServer, refused: Callable[[str], bool]) -> KubeCluster:
+    """A cluster adapter over two namespaces, of which the server refuses what `refused` says by path."""
+    configuration = Configuration()
+    configuration.host = f"http://127.0.0.1:{api.server.server_port}"
+    configuration.retries = False
+    api.refuses = refused
+    cluster = KubeCluster(configuration, ("ns", "taken-away"), lambda plural, obj: None)
+    cluster.start()
+    return cluster
+
+
+def wait_for(api: ApiServer, holds: Callable[[], bool]) -> bool:
+    with api.changed:
+        while not holds() and api.changed.wait(timeout=5):
+            pass
+        return holds()
+
+
+def test_a_namespace_that_was_taken_away_keeps_nobody_waiting(api: ApiServer) -> None:
+    cluster = namespaces_of(api, lambda path: "/taken-away/" in path)
+    assert wait_for(api, cluster.is_synced)
+    cluster.stop()
+
+
+def test_a_rollout_is_unknown_until_its_whole_namespace_is_listed(api: ApiServer) -> None:
+    api.objects = [pod("a", 1)]
+    is_open = threading.Event()
+    cluster = namespaces_of(
+        api, lambda path: "/taken-away/" in path or (path.endswith("/pods") and not is_open.is_set())
+    )
+    rollouts = cluster._kinds["inferencerollouts"]
+    assert wait_for(api, lambda: bool(rollouts.list()) and len(api.watched_from) >= 5)
+    assert not cluster.is_synced()
+    assert cluster.get_cached("inferencerollouts", "ns", "a") is None and not cluster.cached("inferencerollouts", "")
+    is_open.set()
+    assert wait_for(api, lambda: cluster.get_cached("inferencerollouts", "ns", "a") is not None)
+    assert len(cluster.cached("inferencerollouts", "")) == 1
+    cluster.stop()
 
 
 def test_refusals_are_sorted_by_who_can_mend_them() -> None:
