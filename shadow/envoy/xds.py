@@ -22,6 +22,7 @@ from shadow.envoy.bootstrap import TlsFiles
 from shadow.envoy.listeners import GateTimes, make_copies_listener, make_live_listener
 from shadow.envoy.node import TYPES, NodeState, names_of, nonce_of
 from shadow.envoy.snapshot import Snapshot, make_snapshot
+from shadow.grpc_end import end
 from shadow.plan import GateConfig
 
 T = TypeVar("T")
@@ -98,8 +99,8 @@ class XdsServer:
     async def stop(self, grace_s: float = 0.2) -> None:
         """Stop listening; gates keep what they have."""
         if self._server is not None:
-            await self._server.stop(grace_s)
-            self._server = None
+            server, self._server = self._server, None
+            await end(server, grace_s)
 
     def start_in_thread(self) -> None:
         """`start` on an event loop of its own, for callers without one."""

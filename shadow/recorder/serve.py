@@ -10,6 +10,7 @@ import uvicorn
 from envoy.service.accesslog.v3 import als_pb2_grpc
 
 from shadow.envoy.bootstrap import TlsFiles
+from shadow.grpc_end import end
 from shadow.recorder.als import AccessLogs
 from shadow.recorder.api import make_app
 from shadow.recorder.metrics import make_registry
@@ -86,7 +87,7 @@ class RecorderServer:
     async def stop(self) -> None:
         """Stop listening and put everything on disk."""
         if self._grpc is not None:
-            await self._grpc.stop(0.2)
+            await end(self._grpc, 0.2)
             self._grpc = None  # it must go while its event loop runs
         if self._http is not None:
             self._http.should_exit = True

@@ -204,7 +204,7 @@ def _print_diff(story: Story) -> dict[str, Any]:
 
 def _print_split(story: Story, attempt: int) -> None:
     blocks = story.world.blocks(attempt)
-    for finding in checks.split_within_band(blocks):
+    for finding in checks.split_within_band(story.world, attempt, blocks):
         story.check(*finding)
     for finding in checks.load_parity(blocks):
         story.check(*finding)

@@ -75,28 +75,20 @@ def nobody_was_cut(records: list[dict[str, Any]]) -> Finding:
     )
 
 
-def live_by_step(blocks: list[Block]) -> dict[tuple[int, int, str, int], Counter[str]]:
-    """(attempt, step, stage, weight) -> live requests by variant, from the recorder's blocks."""
-    steps: dict[tuple[int, int, str, int], Counter[str]] = {}
-    borders = {(b.attempt, b.step): b.seq for b in blocks}  # the last block of a step holds requests of the next one
-    for block in blocks:
-        if block.seq == borders[block.attempt, block.step]:
-            continue
-        key = (block.attempt, block.step, block.stage, block.weight)
-        counter = steps.setdefault(key, Counter())
-        for cell in block.cells:
-            if cell.kind == "live":
-                counter[cell.variant] += cell.routed
-    return steps
+def split_within_band(world: World, attempt: int, blocks: list[Block]) -> list[Finding]:
+    """Observed share of the candidate within the binomial band of the declared weight, at every step.
 
-
-def split_within_band(blocks: list[Block]) -> list[Finding]:
-    """Observed share of the candidate within the binomial band of the declared weight, at every step."""
+    Counted on request records: each says under which step its gate routed it.
+    """
+    weights = {block.step: (block.stage, block.weight) for block in blocks if block.stage in ("canary", "ramp")}
+    routed: dict[int, Counter[str]] = {step: Counter() for step in weights}
+    for record in world.records(min(block.start_s for block in blocks) - 10):
+        if record["kind"] == "live" and record["attempt"] == attempt and record["step"] in routed:
+            routed[record["step"]][record["variant"]] += 1
     findings = []
-    for (_, _, stage, weight), counter in sorted(live_by_step(blocks).items()):
+    for step, counter in sorted(routed.items()):
+        stage, weight = weights[step]
         total, candidate = sum(counter.values()), counter["candidate"]
-        if not total or not 0 < weight < 100:
-            continue
         low, high = binom.interval(BAND, total, weight / 100)
         band = f"99.9 % band {low:.0f}–{high:.0f}"
         sentence = f"{stage} {weight} %: the candidate got {candidate} of {total} live requests ({band})"

@@ -161,6 +161,15 @@ class World:
         """Closed blocks of an attempt, from the store."""
         return [Block.from_json(line) for line in self.patient_evidence(f"/blocks?attempt={attempt}")["lines"]]
 
+    def records(self, since_s: float) -> Iterator[dict[str, Any]]:
+        """Request records as the recorder has them, of requests since a Unix time."""
+        url = f"{self.values['advertise']['recorderURL']}/v1/rollouts/{NAMESPACE}/{ROLLOUT}/records?since={since_s:.0f}"
+        with httpx.stream("GET", url, timeout=120) as answer:
+            answer.raise_for_status()
+            for line in answer.iter_lines():
+                if line:
+                    yield json.loads(line)
+
     def install(self) -> None:
         """Chart, namespace, and the rights of the approver and the viewer."""
         self.values = release.loopback_values(dashboard_port=_free(DASHBOARD_PORT, "127.77.0.3"))

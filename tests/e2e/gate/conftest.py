@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import grpc.aio
 import httpx
 import pytest
 
@@ -13,10 +12,6 @@ from shadow.envoy.xds import XdsServer
 from shadow.recorder.serve import Options, RecorderServer
 from tests.e2e.gate.engine import FakeEngine
 from tests.e2e.gate.harness import ROLLOUT, Gate
-
-# Every test has an event loop of its own. Without this the last server's end, whenever it is collected, also ends the
-# poller that all of them share, and waits for it without end.
-grpc.aio.init_grpc_aio()
 
 
 @dataclass
@@ -53,9 +48,10 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         httpx.AsyncClient(base_url=gate.url, timeout=30, limits=limits) as client,
         httpx.AsyncClient(base_url=base, timeout=30) as api,
     ):
-        yield World(xds, recorder, gate, stable, candidate, client, api, tmp_path)
+        world = World(xds, recorder, gate, stable, candidate, client, api, tmp_path)
+        yield world
     gate.kill()
     await stable.stop()
     await candidate.stop()
     await recorder.stop()
-    await xds.stop()
+    await world.xds.stop()  # a test may have put another one there
