@@ -85,6 +85,7 @@ def test_a_candidate_that_hangs_in_shadow(chat: Rollout, clients: Clients) -> No
     assert_nobody_met_the_candidate(chat, attempt, clients)
 
 
+@pytest.mark.soak
 def test_the_gate_flips_while_the_api_server_is_down(system: System, chat: Rollout, clients: Clients) -> None:
     stable = chat.status()["stable"]
     uids = chat.uids(stable)
@@ -124,6 +125,7 @@ def unwritable(database: Path) -> Iterator[None]:
             kept.rename(path)
 
 
+@pytest.mark.soak
 def test_a_breach_rolls_back_without_the_database(system: System, chat: Rollout, clients: Clients) -> None:
     environment = Path(f"/proc/{system.part('operator').pid}/environ").read_text().split("\0")
     folder = next(line.split("=", 1)[1] for line in environment if line.startswith("WEIGHLOCK_DATA="))
@@ -148,6 +150,7 @@ def test_a_breach_rolls_back_without_the_database(system: System, chat: Rollout,
     assert all(row["late"] and not row["decision"]["stored"] for row in decisions)
 
 
+@pytest.mark.soak
 def test_envoy_and_the_recorder_are_killed_in_mid_attempt(system: System, chat: Rollout, clients: Clients) -> None:
     spec = chat.spec(steps=AT_ONCE)
     sampler = WeightSampler(chat.get, lambda: [p["metadata"]["name"] for p in chat.pods("weighlock.dev/gate=chat")])

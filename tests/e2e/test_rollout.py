@@ -85,6 +85,7 @@ def test_a_worse_change_is_rolled_back_to_what_was_stored(system: System, chat: 
     assert json.loads(rejudged.stdout)
 
 
+@pytest.mark.soak
 def test_the_operator_is_killed_at_every_stage_of_an_attempt(system: System, chat: Rollout, clients: Clients) -> None:
     spec = chat.spec(steps=AT_ONCE)
     sampler = WeightSampler(chat.get, lambda: [p["metadata"]["name"] for p in chat.pods("weighlock.dev/gate=chat")])
