@@ -4,6 +4,12 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# No deadline per example: machines are shared, and a slow one says nothing about the code. Where many rely on the answer
+# the examples are the same in every run.
+settings.register_profile("weighlock", deadline=None, derandomize=bool(os.environ.get("CI")))
+settings.load_profile("weighlock")
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 

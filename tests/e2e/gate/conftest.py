@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import grpc.aio
 import httpx
 import pytest
+from grpc.aio import _server
 
 from shadow.envoy.xds import XdsServer
 from shadow.recorder.serve import Options, RecorderServer
@@ -16,8 +16,8 @@ from tests.e2e.gate.harness import ROLLOUT, Gate
 
 # The library's finaliser schedules a shutdown on the server's event loop; here every test has a loop of its own, closed
 # long before the collector comes by, and the error would surface wherever that happens to be.
-if hasattr(grpc.aio.Server, "__del__"):  # pytest may read this file twice
-    del grpc.aio.Server.__del__
+if hasattr(_server.Server, "__del__"):  # pytest may read this file twice
+    del _server.Server.__del__
 
 
 @dataclass
