@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# No deadline per example: machines are shared, and a slow one says nothing about the code. Where many rely on the answer
-# the examples are the same in every run.
+# No deadline per example: machines are shared, and a slow one says nothing about the code. In CI the examples are the
+# same in every run.
 settings.register_profile("weighlock", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("weighlock")
 
