@@ -4,7 +4,6 @@ Called by controller/cli/operator.py. Holds no rule about rollouts. Threads: one
 rollout, a prober, the lease, the xDS loop, the HTTP server, two workers.
 """
 
-import os
 import signal
 import socket
 import threading
@@ -50,7 +49,6 @@ from shadow.envoy.xds import XdsServer
 log = structlog.get_logger("weighlock.operator")
 
 WORKERS = 2
-SYNC_SECONDS = 60.0
 LEADER_LABEL = "weighlock.dev/leader"
 
 
@@ -286,8 +284,3 @@ def _upstream(address: str) -> Upstream:
 
 def _tls_files(files: tuple[Path, Path, Path] | None) -> TlsFiles | None:
     return TlsFiles(*(str(path) for path in files)) if files is not None else None
-
-
-def options_environment() -> Mapping[str, str]:
-    """The process environment."""
-    return dict(os.environ)

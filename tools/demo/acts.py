@@ -16,7 +16,7 @@ from tools.demo.world import NAMESPACE, ROLLOUT, DemoError, World
 
 HISTORY_SECONDS = 96  # the policy asks for 80 s of A/A history, after the warm-up and the last open blocks
 ATTEMPT_SECONDS = 480
-FAULT = {"slow": 2.0}  # more would overload the engine, and its last streams would take minutes to end
+FAULT = {"slow": 4.0}
 
 
 class Story:

@@ -212,10 +212,6 @@ class World:
         log = (self.folder / "load.log").open("ab")
         self._load = subprocess.Popen(command, cwd=CHECKOUT, stdout=log, stderr=subprocess.STDOUT)
 
-    def refresh_targets(self) -> None:
-        """Tell the load generator about gate pods that came or went."""
-        (self.folder / "targets").write_text("\n".join(self._gate_addresses()) + "\n")
-
     def stop_load(self) -> None:
         """End the traffic; requests in flight finish."""
         if self._load and self._load.poll() is None:

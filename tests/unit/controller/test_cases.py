@@ -131,6 +131,7 @@ def test_c77_a_stable_that_recovers_needs_nobody() -> None:
     world.settle()
     world.pods.clear()
     world.run_to(Phase.SHADOW)
+    assert world.status.baseline == ""  # compared as usual: nobody had to approve a candidate without a baseline
 
 
 def test_c79_a_flapping_crash_loop_counts_by_restarts() -> None:
