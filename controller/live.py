@@ -208,8 +208,10 @@ def _thresholds(setup: JudgeSetup) -> tuple[ThresholdView, ...]:
 
 
 def _mark(s: Snapshot, decision: Decision) -> tuple[Any, ...]:
+    """What readers are woken for; load counts too: it moves while every verdict stands."""
     verdict = s.judge.verdict
-    return (decision.status, decision.plan, verdict.rows if verdict else None, s.store_ok, s.judge.reachable)
+    rows = verdict.rows if verdict else None
+    return (decision.status, decision.plan, rows, s.store_ok, s.judge.reachable, _load(s, decision.status))
 
 
 def _steps(steps: tuple[Step, ...]) -> tuple[StepView, ...]:

@@ -67,3 +67,19 @@ def test_at_rest_nothing_of_an_attempt_is_shown() -> None:
     assert view is not None
     assert view.witnesses == () and view.thresholds == () and view.duration_plan is None
     assert pages.targets == {}
+
+
+def test_a_change_of_load_alone_wakes_readers() -> None:
+    world = weighing(Phase.CANARY)
+    world.now += 60.0
+    live = LiveRollouts(NoDiff(), FakeGates([]), FakeJudgement(), Pages())  # type: ignore[arg-type]
+
+    def version(requests: int) -> int:
+        world.counts = {("stable", "live", "acme"): 190, ("candidate", "live", "acme"): requests}  # too few to judge
+        snapshot = world.snapshot()
+        live.note(snapshot, decide(snapshot))
+        return live.version("ns/chat")
+
+    first = version(10)
+    assert version(10) == first
+    assert version(12) > first
