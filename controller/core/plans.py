@@ -98,8 +98,10 @@ def needed_replicas(s: Snapshot, rev10: str, weight: int) -> dict[str, int]:
 
 
 def grown_replicas(s: Snapshot, rev10: str, weight: int) -> dict[str, int]:
-    """Replicas to ask for: what the weight needs, never fewer than there are (an attempt does not shrink pods)."""
-    full, needed = full_replicas(s, rev10), needed_replicas(s, rev10, weight)
+    """Replicas to ask for: what the weight or the shadow step needs, never fewer than there are."""
+    step = current_step(s)
+    shadow = step.shadow.capacity if step and step.shadow else 0
+    full, needed = full_replicas(s, rev10), needed_replicas(s, rev10, max(weight, shadow))
     present = s.variant(rev10).replicas
     return {role: min(full[role], max(n, present.get(role, 0))) for role, n in needed.items()}
 

@@ -96,6 +96,9 @@ class ShadowStep(ApiModel):
     """Copies only."""
 
     percent: str = Field("auto", pattern=r"^(auto|100|[0-9]{1,2})$", description="Share of live requests to copy.")
+    capacity: int = Field(
+        0, ge=0, le=100, description="Percent of all replicas to bring up, at least one; more copies prove faster."
+    )
 
 
 class WeightStep(ApiModel):

@@ -62,6 +62,17 @@ def test_a_happy_rollout_step_by_step() -> None:
     assert world.status.history[0].revision == V2
 
 
+def test_a_shadow_with_more_pods_gets_more_copies_at_the_same_load() -> None:
+    steps = ({"shadow": {"capacity": 60}}, {"canary": {"weight": 5}})
+    world = installed(steps=steps).apply("v2")
+    world.run_to(Phase.SHADOW)
+    world.settle()
+    assert world.running == {V1: 4, V2: 3}
+    assert world.published.copies_to_candidate == 0.75 and world.status.step.weight == 0
+    world.say("PASS").run_to(Phase.CANARY)
+    assert world.status.step.weight == 5 and world.running[V2] == 3
+
+
 def test_weights_of_a_happy_rollout_only_rise() -> None:
     world = weighing(Phase.CANARY)
     world.weights.clear()
