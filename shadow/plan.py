@@ -1,6 +1,6 @@
 """What the data plane is asked to do: frozen values that the state machine decides and `shadow/envoy` renders.
 
-Made by controller/core/machine.py, read by shadow/envoy. Knows nothing of Kubernetes or of the judge.
+Made by controller/core/plans.py, read by shadow/envoy. Knows nothing of Kubernetes or of the judge.
 """
 
 from dataclasses import dataclass

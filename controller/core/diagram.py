@@ -1,4 +1,4 @@
-"""Prints docs/state-machine.md from the TRANSITIONS table and the vocabulary of phases, guards and reasons.
+"""Prints docs/state-machine.md from the TRANSITIONS table, the phases and the guards.
 
 Run as `python -m controller.core.diagram` (or with `--check`, which only compares).
 """
@@ -7,7 +7,8 @@ import inspect
 import sys
 from pathlib import Path
 
-from controller.core.machine import GUARDS, PHASES, TRANSITIONS
+from controller.core.guards import GUARDS
+from controller.core.machine import PHASES, TRANSITIONS, PhaseFunction
 from crds.v1alpha1.conditions import TERMINAL, Phase
 
 TARGET = Path(__file__).resolve().parents[2] / "docs" / "state-machine.md"
@@ -18,7 +19,7 @@ def render() -> str:
     lines = [
         "# The state machine",
         "",
-        "Printed from `controller/core/machine.py` by `make generate`; change the code, not this page.",
+        "Printed from `controller/core` (`machine.py`, `guards.py`, `phases/`) by `make generate`: change the code.",
         "",
         "```mermaid",
         "stateDiagram-v2",
@@ -27,18 +28,26 @@ def render() -> str:
     for phase in Phase:
         lines += [f"    {phase} --> {after}" for after in Phase if after in TRANSITIONS[phase]]
     lines += ["```", "", "At rest: " + ", ".join(p for p in Phase if p in TERMINAL) + ".", ""]
-    lines += ["## Phases", "", "| phase | what happens | may go to |", "|---|---|---|"]
+    lines += ["## Phases", "", "| phase | what happens | may go to | written in |", "|---|---|---|---|"]
     for phase in Phase:
         after = ", ".join(p for p in Phase if p in TRANSITIONS[phase])
-        lines.append(f"| {phase} | {_first_line(PHASES[phase])} | {after} |")
+        lines.append(f"| {phase} | {_first_paragraph(PHASES[phase])} | {after} | {_place(PHASES[phase])} |")
     lines += ["", "## Guards, in order", ""]
-    lines += ["They run before the phase's own function; the first that answers wins.", ""]
-    lines += [f"{n}. `{guard.__name__}`: {_first_line(guard)}" for n, guard in enumerate(GUARDS, start=1)]
+    lines += [
+        "They run before the phase's own function; the first that answers wins (`controller/core/guards.py`).",
+        "",
+    ]
+    lines += [f"{n}. `{guard.__name__}`: {_first_paragraph(guard)}" for n, guard in enumerate(GUARDS, start=1)]
     return "\n".join(lines) + "\n"
 
 
-def _first_line(function: object) -> str:
-    return (inspect.getdoc(function) or "").splitlines()[0]
+def _first_paragraph(function: object) -> str:
+    return " ".join((inspect.getdoc(function) or "").split("\n\n")[0].split())
+
+
+def _place(function: PhaseFunction) -> str:
+    """File and name, as a reader finds it."""
+    return f"`{function.__module__.replace('.', '/')}.py`, `{function.__name__}`"
 
 
 def main(arguments: list[str]) -> int:

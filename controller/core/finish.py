@@ -30,7 +30,7 @@ APPLIED_ACTIONS = 64
 
 
 class IllegalMove(RuntimeError):
-    """A defect of machine.py: a move that TRANSITIONS does not list."""
+    """A defect of a guard or phase: a move that TRANSITIONS does not list."""
 
 
 def finish(s: Snapshot, acts: Acts, outcome: Outcome, allowed: frozenset[Phase]) -> Decision:

@@ -1,4 +1,7 @@
-"""What a guard or a phase function answers, and the small words to say it. Called by machine.py and waits.py. Pure."""
+"""What a guard or a phase function answers, and the small words to say it.
+
+Called by guards.py, waits.py and phases/. Pure.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

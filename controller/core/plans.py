@@ -1,6 +1,6 @@
 """How many pods, which endpoints, which copies: arithmetic of the state machine, without any decision.
 
-Pure; called by machine.py, people.py and status.py.
+Pure; called by guards.py, phases/, finish.py, people.py and status.py.
 """
 
 import math

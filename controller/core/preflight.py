@@ -1,6 +1,6 @@
 """What is checked before any GPU is touched, as an ordered tuple of named checks; the first problem is told.
 
-Pure; called by machine.py in Pending (what concerns the manifest) and Preflight (everything).
+Pure; called by phases/preparing.py in Pending (what concerns the manifest) and Preflight (everything).
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """Conditions of an InferenceRollout: what is true now, in the shapes that kubectl, kstatus and GitOps tools read.
 
-Called by machine.py at the end of a decision. A condition's transition time moves only when its status flips; all but
+Called by finish.py at the end of a decision. A condition's transition time moves only when its status flips; all but
 the kstatus ones start anew with an attempt. Pure.
 """
 
@@ -10,9 +10,10 @@ from typing import NamedTuple
 from controller.core import plans, times
 from controller.core.snapshot import Snapshot
 from crds.v1alpha1.conditions import TERMINAL, ConditionType, Phase, Reason
-from crds.v1alpha1.rollout import Condition, InferenceRolloutStatus, VerdictStatus, WorstStratum
+from crds.v1alpha1.rollout import Condition, HistoryEntry, InferenceRolloutStatus, VerdictStatus, WorstStratum
 
 VERDICT_PERIOD_SECONDS = 30.0
+HISTORY_ENTRIES = 10
 _KSTATUS = frozenset({ConditionType.READY, ConditionType.RECONCILING, ConditionType.STALLED})
 _NEEDS_A_PERSON = frozenset(
     {
@@ -79,6 +80,19 @@ def make_verdict(s: Snapshot, after: InferenceRolloutStatus) -> VerdictStatus | 
         is_due = times.since(old.updated_at, s.now_s) >= VERDICT_PERIOD_SECONDS
         return new if is_due else old
     return new
+
+
+def make_history(s: Snapshot, result: Phase, reason: Reason) -> tuple[HistoryEntry, ...]:
+    """The rollout's history with the attempt that ends now in front."""
+    status = s.status
+    entry = HistoryEntry(
+        attempt=status.attempt,
+        revision=status.candidate,
+        result=result,
+        reason=reason.value,
+        finished_at=times.to_text(s.now_s),
+    )
+    return (entry, *status.history)[:HISTORY_ENTRIES]
 
 
 def _condition(s: Snapshot, kind: ConditionType, state: State, old: Condition | None) -> Condition:

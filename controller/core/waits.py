@@ -1,6 +1,6 @@
 """What an attempt waits for. Each `await_` function answers an Outcome while it waits and None when the wait is over.
 
-Called by machine.py. Pure: time is an input.
+Called by guards.py and phases/. Pure: time is an input.
 """
 
 from collections.abc import Mapping
