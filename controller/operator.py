@@ -27,7 +27,8 @@ from controller.adapters.lease import AlwaysHeld, LeaseHolder
 from controller.adapters.metrics import OperatorMetrics
 from controller.adapters.prober import HttpProber
 from controller.adapters.prometheus import PrometheusReader, ProviderWatch
-from controller.adapters.recorder import Judgements, RecorderClient
+from controller.adapters.recorder import Judgements
+from controller.adapters.recorder_client import RecorderClient
 from controller.adapters.schema import SchemaWatch
 from controller.adapters.witnesses import WitnessScraper
 from controller.core import times, variants

@@ -8,10 +8,9 @@ import hashlib
 import json
 import threading
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from controller.adapters.recorder import RecorderClient
+from controller.adapters.recorder_client import RecorderClient
 
 HISTORY_ATTEMPT = 0
 DEFAULT = (("", 4.0),)
@@ -22,7 +21,7 @@ Factors = tuple[tuple[str, float], ...]
 class Calibrations:
     """What is in force, by rollout."""
 
-    def __init__(self, client: "RecorderClient") -> None:
+    def __init__(self, client: RecorderClient) -> None:
         self._client = client
         self._lock = threading.Lock()
         self._known: dict[str, tuple[Factors, Factors]] = {}

@@ -1,4 +1,4 @@
-"""The recorder's HTTP interface, and one feed per rollout that follows its blocks and keeps the attempt's judge.
+"""One feed per rollout that follows its blocks at the recorder and keeps the attempt's judge.
 
 Made by the operator's start-up; implements `controller.ports.Judgement`. A feed is a thread: long poll, judge, tell.
 Everything that a view needs is in memory, so the decision path never waits for the recorder.
@@ -7,13 +7,12 @@ Everything that a view needs is in memory, so the decision path never waits for 
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-import httpx
 import structlog
 
 from controller.adapters.calibration import Calibrations, Factors
+from controller.adapters.recorder_client import OtherRelease, RecorderClient
 from controller.adapters.traffic import TrafficWatch
 from controller.core.evidence import evidence_hash
 from controller.core.snapshot import JudgeView, Traffic
@@ -38,53 +37,6 @@ STORE_VERDICT_SECONDS = 60.0
 HISTORY_ATTEMPT = 0
 _BEGAN = "attempt_began_s"
 _PLAN = "duration_plan"
-
-
-class RecorderClient:
-    """Calls to one recorder. Raises Retryable for anything but an answer."""
-
-    def __init__(self, url: str, timeout_seconds: float = 10.0) -> None:
-        self._http = httpx.Client(base_url=url.rstrip("/"), timeout=timeout_seconds, trust_env=False)
-
-    def blocks(self, rollout: str, **query: Any) -> tuple[list[Block], int]:
-        """Blocks and the sequence number to ask after next."""
-        wait_s = float(query.get("wait", 0.0))
-        answer = self._call("GET", rollout, "blocks", params=query, timeout=10.0 + wait_s)
-        about = {entry["seq"]: entry for entry in answer.get("about", ())}
-        found = [_block(raw, about.get(raw["seq"], {})) for raw in answer["blocks"]]
-        return found, int(answer["next"])
-
-    def setup(self, rollout: str, attempt: int) -> dict[str, Any] | None:
-        """The body that was put for an attempt; None where there is none."""
-        found = self._call("GET", rollout, "setup", params={"attempt": attempt}, none_on_404=True)
-        return None if found is None else dict(found)
-
-    def put_setup(self, rollout: str, body: Mapping[str, Any]) -> None:
-        """Make a setup durable."""
-        self._call("PUT", rollout, "setup", json=dict(body))
-
-    def open_requests(self, rollout: str) -> dict[str, Any]:
-        """Unfinished requests."""
-        return dict(self._call("GET", rollout, "open", timeout=2.0))
-
-    def stats(self, rollout: str) -> dict[str, Any]:
-        """Rates of the last seconds."""
-        return dict(self._call("GET", rollout, "stats", timeout=2.0))
-
-    def close(self) -> None:
-        """Let go of connections."""
-        self._http.close()
-
-    def _call(self, method: str, rollout: str, what: str, none_on_404: bool = False, **given: Any) -> Any:
-        try:
-            answer = self._http.request(method, f"/v1/rollouts/{rollout}/{what}", **given)
-            if none_on_404 and answer.status_code == 404:
-                return None
-            if answer.is_error:
-                raise Retryable(f"the recorder refuses {method} {what}: {answer.status_code} {answer.text[:300]}", 5.0)
-            return answer.json()
-        except (httpx.HTTPError, ValueError) as error:
-            raise Retryable(f"the recorder does not answer {method} {what}: {error}", 2.0) from error
 
 
 def kept_setup(body: Mapping[str, Any] | None, began_s: float) -> JudgeSetup | None:
@@ -117,13 +69,6 @@ def live_by_revision(groups: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     return found
 
 
-def _block(raw: Mapping[str, Any], about: Mapping[str, Any]) -> Block:
-    block = Block.from_mapping(raw)
-    if block.stage or not about:
-        return block
-    return replace(block, stage=str(about.get("stage") or ""), weight=int(about.get("weight") or 0))
-
-
 class Feed:
     """One rollout's blocks and judge.
 
@@ -151,6 +96,7 @@ class Feed:
         self._setup_attempt: int | None = None
         self._seq: int | None = None
         self._last_answer_s: float | None = None
+        self._other_release = ""
         self._verdict: tuple[float, Verdict] | None = None
         self._stored: tuple[float, str] = (0.0, "")
         self._open: dict[str, int] | None = None
@@ -170,7 +116,8 @@ class Feed:
             is_reachable = self._last_answer_s is not None
             is_reachable = is_reachable and time.monotonic() - (self._last_answer_s or 0.0) < UNREACHABLE_SECONDS
             return JudgeView(
-                reachable=is_reachable,
+                reachable=is_reachable and not self._other_release,
+                other_release=self._other_release,
                 rebuilt=self._is_loaded,
                 setup_attempt=self._setup_attempt,
                 verdict=verdict,
@@ -225,6 +172,7 @@ class Feed:
                 log.warning("recorder silent", rollout=self.rollout, error=str(error))
                 with self._lock:
                     self._open = None
+                    self._other_release = str(error) if isinstance(error, OtherRelease) else self._other_release
                 self._stop.wait(1.0)
             except (ValueError, KeyError, TypeError) as error:
                 log.error("recorder answers nonsense", rollout=self.rollout, error=repr(error))
@@ -252,7 +200,10 @@ class Feed:
             if built is not None and self._judge is None:
                 self._judge, self._setup_attempt, self._planned = built, attempt, (body or {}).get(_PLAN)
             self._seq = seq if seq is not None else self._seq
-            self._last_answer_s = time.monotonic()
+            self._note_answer()
+
+    def _note_answer(self) -> None:
+        self._last_answer_s, self._other_release = time.monotonic(), ""
 
     def _start(self, since_s: float) -> int:
         """Sequence number before the first block of the attempt."""
@@ -279,7 +230,8 @@ class Feed:
         with self._lock:
             if attempt != self._attempt:
                 return
-            self._seq, self._last_answer_s = following, time.monotonic()
+            self._seq = following
+            self._note_answer()
             self._open = live_by_revision(is_open)
             if found and self._judge is not None:
                 self._feed(found, attempt)

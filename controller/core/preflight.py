@@ -91,6 +91,8 @@ def check_recorder(s: Snapshot) -> Mark | None:
     """Evidence can be collected (a first install has nothing to judge)."""
     if s.status.baseline or s.judge.reachable:
         return None
+    if s.judge.other_release:
+        return Mark(Reason.RECORDER_INCOMPATIBLE, s.judge.other_release)
     text = "The recorder does not answer, so nothing could be judged; the attempt begins when it does."
     return Mark(Reason.RECORDER_UNREACHABLE, text)
 

@@ -136,11 +136,13 @@ class Traffic:
 class JudgeView:
     """What the judge of the running attempt says.
 
-    reachable: blocks arrive; rebuilt: the judge has read all blocks of the attempt (True where there is none to
-    read); setup_attempt: attempt of the setup that the recorder keeps; evidence: hash that an approval binds.
+    reachable: blocks arrive; other_release: why the recorder's blocks cannot be used and what to do ("": they can);
+    rebuilt: the judge has read all blocks of the attempt (True where there is none to read); setup_attempt: attempt of
+    the setup that the recorder keeps; evidence: hash that an approval binds.
     """
 
     reachable: bool = False
+    other_release: str = ""
     rebuilt: bool = False
     setup_attempt: int | None = None
     verdict: Verdict | None = None

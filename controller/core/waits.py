@@ -139,6 +139,8 @@ def await_approval(s: Snapshot, approvals: tuple[PersonAction, ...], name: str) 
 
 def blind_of(s: Snapshot) -> Mark | None:
     """Why nobody watches now; None while evidence arrives (whatever it says)."""
+    if s.judge.other_release:
+        return Mark(Reason.RECORDER_INCOMPATIBLE, s.judge.other_release)
     if not s.judge.rebuilt:
         return Mark(Reason.JUDGE_NOT_REBUILT, "The attempt's evidence has not been read back from the recorder yet.")
     if not s.judge.reachable:

@@ -81,6 +81,7 @@ class Reason(StrEnum):
     LEASE_LOST = "LeaseLost"  # the API server is out of reach: weights may only fall
     JUDGE_NOT_REBUILT = "JudgeNotRebuilt"  # a new leader has not read the attempt's evidence yet
     RECORDER_UNREACHABLE = "RecorderUnreachable"  # no blocks are coming: hold, never pass
+    RECORDER_INCOMPATIBLE = "RecorderIncompatible"  # recorder and operator are of different releases: hold, never pass
     EVIDENCE_NOT_STORED = "EvidenceNotStored"  # the database refused writes; decisions go on, marked
     # rollback
     GATE_FAILED = "GateFailed"  # the judge proved a breach

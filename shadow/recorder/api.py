@@ -10,6 +10,7 @@ from fastapi.responses import StreamingResponse
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from shadow.protocol import PROTOCOL
 from shadow.recorder.recorder import Recorder
 
 MAX_BLOCKS = 2000
@@ -25,7 +26,8 @@ def _blocks(recorder: Recorder, stored: list[bytes], after: int, first: int) -> 
     found = [p["block"] for p in parts]
     about = [{"seq": p["block"]["seq"], **p["about"]} for p in parts]
     last = found[-1]["seq"] if found else after
-    return _json({"blocks": found, "about": about, "next": last, "first": first, "recorder": recorder.identity})
+    where = {"next": last, "first": first, "recorder": recorder.identity, "protocol": PROTOCOL}
+    return _json({"blocks": found, "about": about, **where})
 
 
 def make_app(recorder: Recorder, registry: CollectorRegistry) -> FastAPI:
@@ -91,7 +93,7 @@ def make_app(recorder: Recorder, registry: CollectorRegistry) -> FastAPI:
 
     @app.get("/healthz")
     async def healthz() -> Response:
-        return _json({"status": "ok", "recorder": recorder.identity})
+        return _json({"status": "ok", "recorder": recorder.identity, "protocol": PROTOCOL})
 
     @app.get("/metrics")
     async def metrics() -> Response:

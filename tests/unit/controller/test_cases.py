@@ -489,6 +489,26 @@ def test_recorder_away_holds_and_a_person_can_still_roll_back() -> None:
     assert world.step().plan.weight == 0
 
 
+def test_a_recorder_of_another_release_holds_and_says_what_to_do() -> None:
+    world = weighing(Phase.CANARY)
+    world.other_release = "update the recorder"
+    world.say("PASS").settle()
+    assert world.condition("Holding") == ("True", "RecorderIncompatible") and world.status.step.weight == 5
+    assert "update the recorder" in world.status.message
+    world.other_release = ""
+    world.say("PASS").settle()
+    assert world.condition("Holding")[0] == "False"
+
+
+def test_no_attempt_begins_on_a_recorder_of_another_release() -> None:
+    world = installed().apply("v2")
+    world.other_release = "update the recorder"
+    world.settle()
+    assert world.status.phase is Phase.PREFLIGHT and world.condition("Holding") == ("True", "RecorderIncompatible")
+    world.other_release = ""
+    world.run_to(Phase.SHADOW)
+
+
 def test_a_failed_first_install_is_told_and_the_fix_installs() -> None:
     world = World()
     world.run_to(Phase.SHADOW)

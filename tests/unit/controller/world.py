@@ -78,6 +78,7 @@ class World:
     holds: tuple[Hold, ...] = ()
     setup_attempt: int | None = None
     recorder_up: bool = True
+    other_release: str = ""
     rebuilt: bool = True
     open_requests: dict[str, int] | None = field(default_factory=dict)
     counts: dict[tuple[str, str, str], int] = field(default_factory=dict)  # (variant, kind, tenant) in 10 s
@@ -182,7 +183,8 @@ class World:
             open_requests=self.open_requests,
         )
         view = JudgeView(
-            reachable=self.recorder_up,
+            reachable=self.recorder_up and not self.other_release,
+            other_release=self.other_release,
             rebuilt=self.rebuilt,
             setup_attempt=self.setup_attempt,
             verdict=verdict,

@@ -2,18 +2,26 @@
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi.testclient import TestClient
 
 from controller.adapters.calibration import Calibrations
 from controller.adapters.recorder import Judgements, kept_setup
+from controller.adapters.recorder_client import OtherRelease, RecorderClient, check_protocol
 from controller.judging import AttemptJudge
 from controller.ports import Retryable
 from policies.blocks import Block, Cell
 from policies.contract import contract_from_mapping
 from policies.history import prepare
 from policies.verdict import Result
+from shadow.protocol import PROTOCOL, UNSTATED
+from shadow.recorder.als import AccessLogs
+from shadow.recorder.api import make_app
+from shadow.recorder.metrics import make_registry
+from shadow.recorder.recorder import Recorder
 from tests.unit.controller.shell.fakes import FakeClock, FakeStore
 
 POLICY = {
@@ -40,7 +48,7 @@ class StubRecorder:
     def __init__(self) -> None:
         self.stored: list[Block] = []
         self.bodies: dict[int, dict[str, Any]] = {}
-        self.is_down = False
+        self.is_down, self.protocol = False, PROTOCOL
         self.news = threading.Condition()
 
     def blocks(self, rollout: str, **query: Any) -> tuple[list[Block], int]:
@@ -82,6 +90,7 @@ class StubRecorder:
     def _answer(self) -> None:
         if self.is_down:
             raise Retryable("refused")
+        check_protocol(self.protocol)
 
 
 class Scene:
@@ -157,6 +166,33 @@ def test_a_silent_recorder_is_neither_reachable_nor_rebuilt(scene: Scene) -> Non
     scene.recorder.is_down = False
     scene.wait(lambda: scene.view().reachable)
     scene.wait(lambda: scene.judgements.open_requests("ns/chat") == {"rev-candidate": 3})
+
+
+def test_the_recorder_of_this_release_is_understood(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path)
+    with TestClient(make_app(recorder, make_registry(recorder, AccessLogs(recorder)))) as http:
+        assert RecorderClient("", http=http).blocks("ns/chat", after=-1, limit=1) == ([], -1)  # type: ignore[arg-type]
+    recorder.close()
+
+
+@pytest.mark.parametrize(("said", "older"), [(UNSTATED, "recorder"), (PROTOCOL + 1, "operator"), (None, "recorder")])
+def test_another_release_is_named_with_what_to_update(said: object, older: str) -> None:
+    with pytest.raises(OtherRelease, match=f"update the {older},"):
+        check_protocol(said)
+
+
+def test_blocks_of_another_release_are_not_used_until_the_recorder_is_updated(scene: Scene) -> None:
+    keep_setup(scene)
+    scene.wait(lambda: scene.view().rebuilt)
+    scene.recorder.protocol = UNSTATED
+    scene.recorder.add(*(block(n, 1, "server_error") for n in range(1, 9)))
+    scene.wait(lambda: scene.view().other_release)
+    view = scene.view()
+    assert not view.reachable and view.verdict.result is Result.INCONCLUSIVE
+    scene.recorder.protocol = PROTOCOL
+    scene.wait(lambda: scene.view().reachable)
+    scene.wait(lambda: scene.view().verdict.result is Result.FAIL)
+    assert scene.view().other_release == ""
 
 
 def test_a_setup_is_made_once_and_durable(scene: Scene) -> None:
