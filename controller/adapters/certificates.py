@@ -1,13 +1,15 @@
 """Mutual TLS between gates, operator and recorder: one authority in a Secret, short certificates from it.
 
-Made by the operator's start-up where `--tls-dir` is given. The authority survives restarts in the Secret
-`weighlock-xds-ca`; the operator's own certificate is a pair of files, a gate's is the Secret `<rollout>-gate-tls`, the
-recorder's is `weighlock-recorder-tls`. Implements `controller.act.Certificates`.
+Made by the operator's start-up where `--tls-dir` is given. The authority is the Secret `weighlock-xds-ca`, made at the
+first start, or one that somebody else keeps (cert-manager). The operator's own certificate is a pair of files, a gate's
+is the Secret `<rollout>-gate-tls`, the recorder's `weighlock-recorder-tls`; all are renewed long before they end, and
+their users read them again. Implements `Certificates` of what applies the gates.
 """
 
 import base64
 import datetime
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from controller.core.variants import OWNED, ROLLOUT
-from controller.observe import CachedCluster
-from controller.ports import Ref, Retryable
+from controller.ports import Cluster, Ref, Retryable, Terminal
+from crds.v1alpha1.conditions import Reason
 
 CA_SECRET = "weighlock-xds-ca"
 RECORDER_SECRET = "weighlock-recorder-tls"
@@ -31,10 +33,16 @@ Key = ec.EllipticCurvePrivateKey
 
 
 class CertificateAuthority:
-    """Signs. Created once; a second operator that starts at the same moment takes the first one's authority."""
+    """Signs, as the leader only.
 
-    def __init__(self, cluster: CachedCluster, namespace: str, folder: Path) -> None:
-        self._cluster, self._namespace, self._folder = cluster, namespace, folder
+    Args:
+        namespace: the operator's own.
+        folder: where its own certificate lies.
+        secret: Secret with `tls.crt` and `tls.key` of an authority that somebody else keeps; "" for our own.
+    """
+
+    def __init__(self, cluster: Cluster, namespace: str, folder: Path, secret: str = "") -> None:
+        self._cluster, self._namespace, self._folder, self._given = cluster, namespace, folder, secret
         self._lock = threading.Lock()
         self._authority: tuple[x509.Certificate, Key] | None = None
         self._issued: dict[str, tuple[datetime.datetime, dict[str, Any]]] = {}
@@ -53,13 +61,33 @@ class CertificateAuthority:
         for path, content in zip(paths, (_pem(certificate), _pem_key(key), _pem(authority)), strict=True):
             path.touch(mode=0o600)
             path.write_bytes(content)
-        self._cluster.apply(self._secret(RECORDER_SECRET, self._namespace, SERVER_NAME, SERVER_NAME, {}), "secrets")
+        if self._kept(self._namespace, RECORDER_SECRET, _now()) is None:
+            recorder = self._secret(RECORDER_SECRET, self._namespace, SERVER_NAME, SERVER_NAME, {})
+            self._cluster.apply(recorder, "secrets")
         return paths
+
+    def renew(self, rollouts: Iterable[tuple[str, str]]) -> None:
+        """Once a day: new certificates for whoever's ends soon, or is of an authority that was replaced.
+
+        Args:
+            rollouts: (namespace, name) of all that have gates.
+
+        Raises:
+            Retryable, Terminal: the first failure; the certificates in use are good for weeks more.
+        """
+        with self._lock:
+            self._authority = None
+            self._issued.clear()
+        self.server_files()
+        for namespace, rollout in rollouts:
+            name = _gate_name(rollout)
+            found = self._cluster.get(Ref("v1", "secrets", namespace, name))
+            if found is not None and self._kept(namespace, name, _now()) is None:
+                self._cluster.apply(self.gate_secret(namespace, rollout), "secrets")
 
     def gate_secret(self, namespace: str, rollout: str) -> dict[str, Any]:
         """Client certificate of a rollout's gates; the same one until it must be renewed."""
-        name = f"{rollout}-gate-tls"
-        now = datetime.datetime.now(datetime.UTC)
+        name, now = _gate_name(rollout), _now()
         with self._lock:
             issued = self._issued.get(f"{namespace}/{name}")
         if issued is not None and issued[0] > now:
@@ -107,14 +135,24 @@ class CertificateAuthority:
             return self._authority
 
     def _read(self) -> tuple[x509.Certificate, Key] | None:
-        found = self._cluster.get(Ref("v1", "secrets", self._namespace, CA_SECRET))
-        data = (found or {}).get("data") or {}
+        name = self._given or CA_SECRET
+        data = (self._cluster.get(Ref("v1", "secrets", self._namespace, name)) or {}).get("data") or {}
         if not {"tls.crt", "tls.key"} <= data.keys():
-            return None
-        key = serialization.load_pem_private_key(base64.b64decode(data["tls.key"]), None)
+            if not self._given:
+                return None
+            raise Retryable(f"Secret {name} in {self._namespace} holds no tls.crt and tls.key yet", 5.0)
+        try:
+            key = serialization.load_pem_private_key(base64.b64decode(data["tls.key"]), None)
+            certificate = x509.load_pem_x509_certificate(base64.b64decode(data["tls.crt"]))
+            constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
+        except (ValueError, TypeError, x509.ExtensionNotFound) as error:
+            raise _unusable(name, str(error) or type(error).__name__) from None
         if not isinstance(key, ec.EllipticCurvePrivateKey):
-            return None
-        return x509.load_pem_x509_certificate(base64.b64decode(data["tls.crt"])), key
+            raise _unusable(name, "its key is no ECDSA key")
+        if not constraints.ca or certificate.issuer != certificate.subject:
+            # Gates trust everything that their root signed: an authority below somebody else's root would let in more.
+            raise _unusable(name, "its certificate is no self-signed authority")
+        return certificate, key
 
     def _create(self) -> tuple[x509.Certificate, Key]:
         key = ec.generate_private_key(ec.SECP256R1())
@@ -142,6 +180,18 @@ class CertificateAuthority:
         return certificate, key
 
 
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
+
+
+def _gate_name(rollout: str) -> str:
+    return f"{rollout}-gate-tls"
+
+
+def _unusable(name: str, why: str) -> Terminal:
+    return Terminal(Reason.PREFLIGHT_FAILED, f"Secret {name} cannot sign certificates: {why}.")
+
+
 def _build(
     common_name: str,
     server_name: str | None,
@@ -152,7 +202,7 @@ def _build(
     is_authority: bool = False,
 ) -> x509.Certificate:
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name[:64])])
-    now = datetime.datetime.now(datetime.UTC)
+    now = _now()
     builder = (
         x509.CertificateBuilder()
         .subject_name(subject)

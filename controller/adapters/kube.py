@@ -62,6 +62,9 @@ class KubeCluster:
         configuration: of the official client.
         namespaces: watched namespaces; empty: all.
         on_change: called as `(plural, object)` on an informer's thread; it must not block.
+
+    `fence` is asked right before each write. A leader that was frozen between a decision and its write has another one
+    after it by then; a write of status that was already on its way is refused for its old resourceVersion.
     """
 
     def __init__(
@@ -83,6 +86,7 @@ class KubeCluster:
         self._written: dict[str, dict[str, Any]] = {}
         self._fetched: dict[Ref, tuple[float, dict[str, Any] | None]] = {}
         self._answered_s = time.monotonic()
+        self.fence: Callable[[], bool] = lambda: True
 
     # --- caches ---
 
@@ -244,8 +248,10 @@ class KubeCluster:
         """See the protocol."""
         return time.monotonic() - self._answered_s < 60.0
 
-    def _call(self, *given: Any) -> dict[str, Any] | None:
-        answer = self.rest.call(*given)
+    def _call(self, method: str, *given: Any) -> dict[str, Any] | None:
+        if method != "GET" and not self.fence():
+            raise Retryable("not written: the lease is not held now", 1.0)
+        answer = self.rest.call(method, *given)
         self._answered_s = time.monotonic()
         return answer
 

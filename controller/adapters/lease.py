@@ -28,13 +28,31 @@ NAME = "weighlock-operator"
 DURATION_SECONDS = 15
 RENEW_SECONDS = 10
 RETRY_SECONDS = 2
+ANSWER_SECONDS = (3.0, 5.0)
+"""Connecting, reading: a server that takes longer is silent. Get and update together end within the lease."""
+
+
+class _Leases:
+    """The official calls, each with a deadline: a half-open connection must not keep the campaign from going on."""
+
+    def __init__(self, api_client: ApiClient) -> None:
+        self._api: Any = CoordinationV1Api(api_client)
+
+    def read_namespaced_lease(self, *given: Any, **named: Any) -> Any:
+        return self._api.read_namespaced_lease(*given, _request_timeout=ANSWER_SECONDS, **named)
+
+    def create_namespaced_lease(self, *given: Any, **named: Any) -> Any:
+        return self._api.create_namespaced_lease(*given, _request_timeout=ANSWER_SECONDS, **named)
+
+    def replace_namespaced_lease(self, *given: Any, **named: Any) -> Any:
+        return self._api.replace_namespaced_lease(*given, _request_timeout=ANSWER_SECONDS, **named)
 
 
 class _Lock(LeaseLock):
     """The official lock over a given client; a silent server is an answer, not a crash."""
 
     def __init__(self, api_client: ApiClient, namespace: str, identity: str) -> None:
-        self.api_instance = CoordinationV1Api(api_client)
+        self.api_instance: Any = _Leases(api_client)
         self.name, self.namespace, self.identity = NAME, namespace, identity
         self.lease_reference: Any = None
         self.is_silent = False
@@ -75,6 +93,7 @@ class LeaseHolder:
         self._election = LeaderElection(config)
         self._identity, self._on_lost = identity, on_lost
         self._renewed_s: float | None = None
+        self._silent_s: float | None = None
         self._is_lost = False
         self._stop = threading.Event()
         self.is_elected = threading.Event()
@@ -99,8 +118,13 @@ class LeaseHolder:
         )
 
     def may_lower(self) -> bool:
-        """Held, or not renewed only because the API server is silent."""
-        return not self._is_lost and self._renewed_s is not None
+        """Held, or not renewed only because the API server is silent.
+
+        A process that was frozen does not know that: its last word from the server is old, so it must ask first.
+        """
+        if self._is_lost or self._renewed_s is None:
+            return False
+        return self.is_held() or (self._silent_s is not None and time.monotonic() - self._silent_s < DURATION_SECONDS)
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -115,6 +139,8 @@ class LeaseHolder:
                 log.error("another operator leads", identity=self._identity)
                 self._on_lost()
                 return
+            elif self._lock.is_silent:
+                self._silent_s = tried_s  # when it was asked: an attempt that was frozen in between proves nothing
             self._stop.wait(RETRY_SECONDS)
 
     def _held_by_other(self) -> bool:
@@ -125,6 +151,8 @@ class LeaseHolder:
     def _release(self) -> None:
         try:
             lease = self._lock.api_instance.read_namespaced_lease(NAME, self._lock.namespace)
+            if lease.spec is not None and lease.spec.holder_identity != self._identity:
+                return
             if lease.spec is not None:
                 lease.spec.holder_identity = None
             self._lock.api_instance.replace_namespaced_lease(NAME, self._lock.namespace, lease)

@@ -12,15 +12,23 @@ import yaml
 
 from shadow.envoy import build
 
+_CERTIFICATE, _AUTHORITY = "certificate", "authority"
+
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """Files of mutual TLS as the process finds them; server_name: name that the other side's certificate must carry."""
+    """Files of mutual TLS as the process finds them.
+
+    server_name: name that the other side's certificate must carry; secrets: folder with the files of
+    `make_secrets`, where Envoy shall read these again when they change (a renewed certificate must not cost a gate its
+    streams).
+    """
 
     certificate: str
     key: str
     authority: str
     server_name: str | None = None
+    secrets: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,22 +48,51 @@ def _is_address(host: str) -> bool:
     return True
 
 
-def _transport(tls: TlsFiles) -> dict[str, Any]:
-    validation: dict[str, Any] = {"trusted_ca": {"filename": tls.authority}}
+def _certificate(tls: TlsFiles) -> dict[str, Any]:
+    return {"certificate_chain": {"filename": tls.certificate}, "private_key": {"filename": tls.key}}
+
+
+def _by_name(name: str, folder: str) -> dict[str, Any]:
+    source = {"path_config_source": {"path": f"{folder}/{name}.yaml"}, "resource_api_version": "V3"}
+    return {"name": name, "sds_config": source}
+
+
+def _context(tls: TlsFiles) -> dict[str, Any]:
+    names: dict[str, Any] = {}
     if tls.server_name:
         matcher = {"san_type": "DNS", "matcher": {"exact": tls.server_name}}
-        validation["match_typed_subject_alt_names"] = [matcher]
-    context = {
-        "tls_certificates": [
-            {"certificate_chain": {"filename": tls.certificate}, "private_key": {"filename": tls.key}}
-        ],
-        "validation_context": validation,
+        names["match_typed_subject_alt_names"] = [matcher]
+    if tls.secrets is None:
+        validation = {"trusted_ca": {"filename": tls.authority}, **names}
+        return {"tls_certificates": [_certificate(tls)], "validation_context": validation}
+    return {
+        "tls_certificate_sds_secret_configs": [_by_name(_CERTIFICATE, tls.secrets)],
+        "combined_validation_context": {
+            "default_validation_context": names,
+            "validation_context_sds_secret_config": _by_name(_AUTHORITY, tls.secrets),
+        },
     }
+
+
+def make_secrets(tls: TlsFiles) -> dict[str, str]:
+    """Files of the folder `TlsFiles.secrets` by name; Envoy watches the folders of what they name in turn."""
+    kind = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
+    parts = {
+        _CERTIFICATE: {"tls_certificate": _certificate(tls)},
+        _AUTHORITY: {"validation_context": {"trusted_ca": {"filename": tls.authority}}},
+    }
+    return {
+        f"{name}.yaml": yaml.safe_dump({"resources": [{"@type": kind, "name": name, **part}]}, sort_keys=False)
+        for name, part in parts.items()
+    }
+
+
+def _transport(tls: TlsFiles) -> dict[str, Any]:
     return {
         "name": "envoy.transport_sockets.tls",
         "typed_config": {
             "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
-            "common_tls_context": context,
+            "common_tls_context": _context(tls),
             **({"sni": tls.server_name} if tls.server_name else {}),
         },
     }

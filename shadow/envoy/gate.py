@@ -94,7 +94,8 @@ def main() -> int:
     command = envoy_command(
         args.config, node=pod, rollout=args.rollout, pod_ip=address, admin_socket=admin, log_level=args.log_level
     )
-    child = subprocess.Popen(command, preexec_fn=_die_with_parent)
+    # Certificates are named relative to the bootstrap's folder.
+    child = subprocess.Popen(command, cwd=args.config.absolute().parent, preexec_fn=_die_with_parent)
     asked: list[int] = []
 
     def ask(number: int, _frame: FrameType | None) -> None:

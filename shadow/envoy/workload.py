@@ -8,11 +8,11 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
-from shadow.envoy.bootstrap import TlsFiles, Upstream, bootstrap_yaml
+from shadow.envoy.bootstrap import TlsFiles, Upstream, bootstrap_yaml, make_secrets
 from shadow.envoy.routes import READY_PATH
 
-TLS_FOLDER = "/etc/weighlock/tls"
 BOOTSTRAP_FOLDER = "/etc/weighlock"
+TLS_FOLDER = f"{BOOTSTRAP_FOLDER}/tls"
 GRACE_S = 120
 """A pod that is deleted gets this long for its streams."""
 
@@ -28,7 +28,7 @@ class GateWorkload:
         image: the gate's image.
         xds: the operator's xDS address as advertised, without TLS files.
         recorder: the recorder's access-log address as advertised, without TLS files.
-        server_name: name in the certificates of both; None: no TLS (development cluster).
+        server_name: name in the certificates of both; None: no TLS.
         resources: container resources.
     """
 
@@ -70,26 +70,35 @@ def _metadata(gate: GateWorkload) -> dict[str, Any]:
     return {"name": gate.name, "namespace": gate.namespace, "labels": gate.labels}
 
 
+def _tls(gate: GateWorkload) -> TlsFiles | None:
+    """Paths relative to the bootstrap's folder, in which gate.py starts Envoy."""
+    if gate.server_name is None:
+        return None
+    folder = TLS_FOLDER.removeprefix(f"{BOOTSTRAP_FOLDER}/")
+    return TlsFiles(f"{folder}/tls.crt", f"{folder}/tls.key", f"{folder}/ca.crt", gate.server_name, ".")
+
+
 def _bootstrap(gate: GateWorkload) -> str:
-    tls = None
-    if gate.server_name is not None:
-        tls = TlsFiles(f"{TLS_FOLDER}/tls.crt", f"{TLS_FOLDER}/tls.key", f"{TLS_FOLDER}/ca.crt", gate.server_name)
+    tls = _tls(gate)
     xds = Upstream(gate.xds.host, gate.xds.port, tls)
     return bootstrap_yaml(xds, Upstream(gate.recorder.host, gate.recorder.port, tls))
 
 
 def make_gate_config_map(gate: GateWorkload) -> dict[str, Any]:
-    """ConfigMap with Envoy's bootstrap."""
+    """ConfigMap with Envoy's bootstrap, and where its certificates are."""
+    tls = _tls(gate)
+    secrets = make_secrets(tls) if tls is not None else {}
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": _metadata(gate),
-        "data": {"bootstrap.yaml": _bootstrap(gate)},
+        "data": {"bootstrap.yaml": _bootstrap(gate), **secrets},
     }
 
 
 def _container(gate: GateWorkload) -> dict[str, Any]:
-    mounts = [{"name": "bootstrap", "mountPath": f"{BOOTSTRAP_FOLDER}/bootstrap.yaml", "subPath": "bootstrap.yaml"}]
+    files = make_gate_config_map(gate)["data"]
+    mounts = [{"name": "bootstrap", "mountPath": f"{BOOTSTRAP_FOLDER}/{name}", "subPath": name} for name in files]
     if gate.server_name is not None:
         mounts.append({"name": "tls", "mountPath": TLS_FOLDER})
     ready = {"path": READY_PATH, "port": gate.port}

@@ -9,7 +9,6 @@ import concurrent.futures
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
@@ -23,6 +22,7 @@ from shadow.envoy.listeners import GateTimes, make_copies_listener, make_live_li
 from shadow.envoy.node import TYPES, NodeState, names_of, nonce_of
 from shadow.envoy.snapshot import Snapshot, make_snapshot
 from shadow.grpc_end import end
+from shadow.grpc_tls import server_credentials
 from shadow.plan import GateConfig
 
 T = TypeVar("T")
@@ -60,6 +60,8 @@ class XdsServer:
         on_ack: called as `(rollout, node, plan version)` when a gate has acknowledged a whole plan, on the server's
             event loop: it must not block.
         times: times written into listeners.
+        may_speak: asked before every word to a gate; False ends its stream, so that it asks whoever leads now (the gate
+            keeps what it has meanwhile).
     """
 
     def __init__(
@@ -69,8 +71,10 @@ class XdsServer:
         *,
         on_ack: Callable[[str, str, str], None] | None = None,
         times: GateTimes | None = None,
+        may_speak: Callable[[], bool] = lambda: True,
     ) -> None:
         self._bind = bind
+        self.may_speak = may_speak
         self._tls = tls
         self.on_ack = on_ack
         self._times = times or GateTimes()
@@ -88,7 +92,7 @@ class XdsServer:
         self._loop = asyncio.get_running_loop()
         server = grpc.aio.server(options=_OPTIONS)
         ads_pb2_grpc.add_AggregatedDiscoveryServiceServicer_to_server(_Service(self), server)
-        credentials = self._credentials()
+        credentials = server_credentials(self._tls)
         if credentials is None:
             self.port = server.add_insecure_port(self._bind)
         else:
@@ -128,12 +132,6 @@ class XdsServer:
         started.set_result(None)
         loop.run_forever()
         loop.close()
-
-    def _credentials(self) -> grpc.ServerCredentials | None:
-        if self._tls is None:
-            return None
-        pair = (Path(self._tls.key).read_bytes(), Path(self._tls.certificate).read_bytes())
-        return grpc.ssl_server_credentials([pair], Path(self._tls.authority).read_bytes(), require_client_auth=True)
 
     def _submit(self, work: Coroutine[Any, Any, T]) -> "concurrent.futures.Future[T]":
         if self._loop is None:
@@ -250,7 +248,10 @@ class _Service(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type: ignore
         self._server.attach(stream)
         try:
             while not (reader.done() and stream.inbox.empty()):
-                for response in self._server.answer(stream, await stream.inbox.get()):
+                request = await stream.inbox.get()
+                for response in self._server.answer(stream, request):
+                    if not self._server.may_speak():
+                        await context.abort(grpc.StatusCode.UNAVAILABLE, "another operator leads, or will soon")
                     yield response
         finally:
             reader.cancel()

@@ -11,6 +11,7 @@ from envoy.service.accesslog.v3 import als_pb2_grpc
 
 from shadow.envoy.bootstrap import TlsFiles
 from shadow.grpc_end import end
+from shadow.grpc_tls import server_credentials
 from shadow.recorder.als import AccessLogs
 from shadow.recorder.api import make_app
 from shadow.recorder.metrics import make_registry
@@ -56,7 +57,7 @@ class RecorderServer:
         self.port = int(socket.getsockname()[1])
         self._grpc = grpc.aio.server(options=_OPTIONS)
         als_pb2_grpc.add_AccessLogServiceServicer_to_server(self.logs, self._grpc)
-        credentials = _credentials(self._options.tls)
+        credentials = server_credentials(self._options.tls)
         bind = self._options.als_bind
         if credentials is None:
             self.als_port = self._grpc.add_insecure_port(bind)
@@ -96,10 +97,3 @@ class RecorderServer:
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.wait(self._tasks, timeout=5)
         self.recorder.close()
-
-
-def _credentials(tls: TlsFiles | None) -> grpc.ServerCredentials | None:
-    if tls is None:
-        return None
-    pair = (Path(tls.key).read_bytes(), Path(tls.certificate).read_bytes())
-    return grpc.ssl_server_credentials([pair], Path(tls.authority).read_bytes(), require_client_auth=True)

@@ -486,7 +486,7 @@ def start_system(folder: Path) -> Iterator[System]:
     known = folder / "values.yaml"
     try:
         cluster.up()
-        names = ("serving", "leaving")
+        names = ("serving", "leaving", "watched")
         if known.exists():
             yield System(folder, cluster, yaml.safe_load(known.read_text()), names)
             return

@@ -44,3 +44,10 @@ allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end }}
+{{- define "weighlock.authoritySecret" -}}
+{{- if .Values.tls.certManager.enabled -}}
+{{ .Values.tls.authoritySecret | default (printf "%s-authority" .Release.Name) }}
+{{- else -}}
+{{ .Values.tls.authoritySecret }}
+{{- end -}}
+{{- end }}

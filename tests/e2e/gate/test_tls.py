@@ -1,5 +1,6 @@
 """Mutual TLS between gate, xDS server and recorder: a gate without a certificate hears nothing."""
 
+import dataclasses
 import datetime as dt
 import ipaddress
 from pathlib import Path
@@ -11,7 +12,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from shadow.envoy.bootstrap import TlsFiles
+from shadow.envoy.bootstrap import TlsFiles, make_secrets
 from shadow.envoy.xds import XdsServer
 from shadow.plan import Stage
 from shadow.recorder.serve import Options, RecorderServer
@@ -82,3 +83,48 @@ async def test_gate_with_a_certificate_is_served_and_one_without_is_not(tmp_path
         await engine.stop()
         await recorder.stop()
         await xds.stop()
+
+
+async def test_renewed_certificates_are_taken_without_a_restart_of_the_gate(tmp_path: Path) -> None:
+    for name in ("old", "new", "gate", "server"):
+        (tmp_path / name).mkdir()
+    old, new = Authority(tmp_path / "old"), Authority(tmp_path / "new")
+    gate_files, server_files = (renewable(tmp_path / name) for name in ("gate", "server"))
+    for name, text in make_secrets(gate_files).items():
+        (tmp_path / "gate" / name).write_text(text)
+    put(old.pair("gate"), gate_files)
+    put(old.pair(SERVER), server_files)
+    xds = XdsServer("127.0.0.1:0", server_files)
+    await xds.start()
+    gate, late = Gate(xds, 1), Gate(xds, 1)
+    gate.tls, late.tls = dataclasses.replace(gate_files, secrets=str(tmp_path / "gate")), old.pair("late")
+    try:
+        gate.start()
+        await until(lambda: xds.connected(ROLLOUT) == (gate.node,), "the old authority's gate is served")
+        put(new.pair(SERVER), server_files)
+        put(new.pair("gate"), gate_files)
+        await xds.stop()
+        xds = gate.xds = XdsServer(f"127.0.0.1:{xds.port}", server_files)
+        await xds.start()
+        late.start()
+        await until(lambda: xds.connected(ROLLOUT) == (gate.node,), "the gate shows the new certificate")
+        assert gate.process is not None and gate.process.poll() is None
+        put(old.pair(SERVER), server_files)
+        await until(lambda: late.node in xds.connected(ROLLOUT), "a running server reads its files again")
+    finally:
+        gate.kill()
+        late.kill()
+        await xds.stop()
+
+
+def renewable(folder: Path) -> TlsFiles:
+    return TlsFiles(*(str(folder / name) for name in ("tls.crt", "tls.key", "ca.crt")), SERVER)
+
+
+def put(pair: TlsFiles, files: TlsFiles) -> None:
+    """Replace files in one step each, as a volume does."""
+    given = (pair.certificate, pair.key, pair.authority)
+    for source, target in zip(given, (files.certificate, files.key, files.authority), strict=True):
+        fresh = Path(f"{target}.new")
+        fresh.write_bytes(Path(source).read_bytes())
+        fresh.rename(target)

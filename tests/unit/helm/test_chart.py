@@ -39,6 +39,53 @@ def test_c109_no_wildcards_no_secret_listing_no_escalation() -> None:
             assert not {"list", "watch", "deletecollection"} & set(rule["verbs"]), rule
 
 
+def granted(objects: list[dict[str, Any]], prefix: str) -> set[str]:
+    """`group/resource verb` (names of single objects after `=`) of all roles whose name begins so."""
+    chosen = [o for o in objects if o["kind"] in ("Role", "ClusterRole") and o["metadata"]["name"].startswith(prefix)]
+    return {
+        f"{group}/{resource} {verb}" + "".join(f" ={name}" for name in rule.get("resourceNames", ()))
+        for role in chosen
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def test_c109_secrets_are_touched_only_for_mutual_tls() -> None:
+    plain = granted(render({"tls": {"enabled": False}}), "weighlock")
+    assert not any("secrets" in right for right in plain)
+    split = granted(render({"watchNamespaces": ["team-a"]}), "weighlock-operator-cluster")
+    assert not any("secrets" in right for right in split)
+    leader = {right for right in granted(render(), "weighlock-leader") if "secrets" in right}
+    names = " =weighlock-xds-ca =weighlock-recorder-tls"
+    assert leader == {f"/secrets get{names}", f"/secrets patch{names}", "/secrets create"}
+
+
+def test_c109_nobody_enters_pods_or_reads_logs() -> None:
+    for right in granted(render(), "weighlock"):
+        assert not any(word in right for word in ("pods/", "serviceaccounts", "roles", "deletecollection")), right
+
+
+def test_mutual_tls_is_on_by_default_and_can_be_signed_by_others() -> None:
+    def arguments(objects: list[dict[str, Any]], part: str) -> list[str]:
+        pod = of_kind(objects, "Deployment")[f"weighlock-{part}"]["spec"]["template"]["spec"]
+        return [str(argument) for argument in pod["containers"][0]["args"]]
+
+    objects = render()
+    assert "--tls-dir=/var/run/weighlock/tls" in arguments(objects, "operator")
+    assert "--tls-ca=/etc/weighlock/tls/ca.crt" in arguments(objects, "recorder")
+    off = render({"tls": {"enabled": False}})
+    assert not any("--tls" in text for part in ("operator", "recorder") for text in arguments(off, part))
+    kept = render({"tls": {"authoritySecret": "our-ca"}})
+    assert "--tls-authority-secret=our-ca" in arguments(kept, "operator")
+    assert "/secrets get =our-ca" in granted(kept, "weighlock-leader")
+    managed = render({"tls": {"certManager": {"enabled": True}}})
+    certificate = of_kind(managed, "Certificate")["weighlock-authority"]["spec"]
+    assert certificate["isCA"] and certificate["issuerRef"]["name"] in of_kind(managed, "Issuer")
+    assert f"--tls-authority-secret={certificate['secretName']}" in arguments(managed, "operator")
+
+
 def test_c109_dashboard_has_an_account_of_its_own_without_any_right() -> None:
     objects = render()
     accounts = {
