@@ -1,8 +1,8 @@
 """Accelerators by the names that nodes, resource profiles and people use: memory, bandwidth, arithmetic peaks.
 
 Called by the ledger and by the rules for hardware-dependent defaults. The data sheet's bandwidth and what an
-independent benchmark attained are separate; the latter is None until somebody measured it, never derived from the
-former.
+independent benchmark attained are separate; the latter is the fastest kernel of a published run on that card (a bound
+must not be too tight), None where none was found, and never derived from the former.
 """
 
 from __future__ import annotations
@@ -25,14 +25,10 @@ class Accelerator:
     memory_gib: float
     bandwidth_datasheet: float
     bandwidth_attainable: float | None
+    attainable_source: str | None
     bf16_flops: float | None
     fp8_flops: float | None
     source: str
-
-    @property
-    def bandwidth(self) -> float:
-        """The best bound known: attained where measured, else the data sheet's (which no workload exceeds)."""
-        return self.bandwidth_attainable or self.bandwidth_datasheet
 
 
 @cache
@@ -47,6 +43,7 @@ def _table() -> tuple[tuple[Accelerator, tuple[re.Pattern[str], ...]], ...]:
             row["memory_gib"],
             row["bandwidth_datasheet_bytes_per_s"],
             row["bandwidth_attainable_bytes_per_s"],
+            row["attainable_source"],
             row["bf16_flops"],
             row["fp8_flops"],
             row["source"],

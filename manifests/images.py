@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from manifests.engines.profiles import ImageRule, profiles
 from manifests.versions import version_key
 
 _VERSION = re.compile(r"^v?(\d+\.\d+(?:\.\d+)?(?:\.?(?:post|dev|rc|a|b)\d+)?)(?=$|[-+_.])")
@@ -53,10 +54,17 @@ def image_facts(image: str | None) -> ImageFacts:
     repository = name.repository.lower()
     last = repository.rsplit("/", 1)[-1]
     tag_version = _tag_version(name.tag)
-    moving = name.digest is None and (name.tag is None or bool(_MOVING.match(name.tag)))
+    moving = name.digest is None and (name.tag is None or _moves(name.tag, repository))
     common = {"moving": moving, "digest": name.digest}
-    engine, version, entrypoint, kind = _by_name(repository, last, tag_version)
+    engine, version, entrypoint, kind = _by_name(repository, last, tag_version, name.tag)
     return ImageFacts(engine, version, entrypoint, kind=kind, **common)  # type: ignore[arg-type]
+
+
+def _moves(tag: str, repository: str) -> bool:
+    """Whether a tag is one that its publisher moves: by the usual words, or by the engine's own."""
+    rules = (rule for profile in profiles().values() for rule in profile.images if rule.moving)
+    own = any(re.search(rule.match, repository) and re.search(rule.moving or "", tag) for rule in rules)
+    return own or bool(_MOVING.match(tag))
 
 
 def _tag_version(tag: str | None) -> str | None:
@@ -64,7 +72,9 @@ def _tag_version(tag: str | None) -> str | None:
     return match[1] if match and version_key(match[1]) else None
 
 
-def _by_name(repository: str, last: str, version: str | None) -> tuple[str, str | None, tuple[str, ...], str]:
+def _by_name(
+    repository: str, last: str, version: str | None, tag: str | None
+) -> tuple[str, str | None, tuple[str, ...], str]:
     if re.search(r"inference-sim|llm-d-sim|vllm-mock|mock-", repository):
         return "unknown", None, (), "simulator"
     if re.search(
@@ -88,8 +98,6 @@ def _by_name(repository: str, last: str, version: str | None) -> tuple[str, str 
     inside = re.search(r"text-generation-inference-cu\d+\.(\d+)-(\d+)", last)
     if "text-generation-inference" in repository:
         return "tgi", f"{inside[1]}.{inside[2]}" if inside else version, ("text-generation-launcher",), ""
-    if re.search(r"llama[.-]?cpp", repository):
-        return "llamacpp", None, ("llama-server",), ""
     if "tritonserver" in last:
         return (
             ("triton-trtllm" if "trtllm" in last else "triton-vllm" if "vllm" in last else "triton-trtllm"),
@@ -97,11 +105,19 @@ def _by_name(repository: str, last: str, version: str | None) -> tuple[str, str 
             (),
             "triton",
         )
-    if "tensorrt-llm" in repository or "tensorrt_llm" in repository or "trtllm" in last:
-        return "trtllm", version, (), ""
-    if "sglang" in repository:
-        return "sglang", version, (), ""
+    for profile in profiles().values():
+        for rule in profile.images:
+            if re.search(rule.match, repository):
+                return profile.name, _own_version(rule, tag, version), rule.entrypoint, ""
     return _vllm(repository, last, version)
+
+
+def _own_version(rule: ImageRule, tag: str | None, usual: str | None) -> str | None:
+    """The version in a tag by the engine's own pattern, else the usual one."""
+    if rule.version is None:
+        return usual
+    match = re.search(rule.version, tag or "")
+    return match[1] if match else None
 
 
 def _vllm(repository: str, last: str, version: str | None) -> tuple[str, str | None, tuple[str, ...], str]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
+from manifests.engines.profiles import Launcher, commands, modules
 from manifests.images import ImageFacts
 from manifests.shell import Command, Token, read_script
 from manifests.yamlsafe import line_of
@@ -311,62 +313,23 @@ def find_launch(parts: list[Arg]) -> Launch | None:
 def _launch_at(parts: list[Arg], index: int) -> Launch | None:
     name = parts[index].text.rsplit("/", 1)[-1].strip()
     rest = tuple(parts[index + 1 :])
-    first = rest[0].text if rest else ""
-    if name == "vllm":
-        return _vllm_command(first, rest)
     if _PYTHON.match(name):
         return _python(rest)
-    if name == "sglang" and first == "serve":
-        return Launch("sglang", "sglang", rest[1:])
-    if name in ("sglang-router", "sgl-router", "smg", "amg") or (name == "sglang_router"):
-        return Launch("sglang", "", rest, "router", "generic")
-    if name == "vllm-router":
-        return Launch("vllm", "", rest, "router", "generic")
-    if name == "trtllm-serve":
-        if first == "disaggregated":
-            return Launch("trtllm", "", rest[1:], "router", "generic")
-        return Launch("trtllm", "trtllm", rest[1:] if first == "serve" else rest, style="click")
-    if name == "text-generation-launcher":
-        return Launch("tgi", "tgi", rest, style="clap")
-    if name in ("llama-server", "llama.cpp-server"):
-        return Launch("llamacpp", "llamacpp", rest, style="llamacpp")
-    if name == "tritonserver":
-        return Launch("triton-trtllm", "", rest, style="generic")
     if name.endswith(".py") and "/" in parts[index].text:
         return _python(tuple(parts[index:]))
-    if name == "ray" and first == "start":
+    if name == "ray" and rest and rest[0].text == "start":
         return Launch("unknown", "", rest[1:], "ray", "generic")
+    return _fitting(commands().get(name, ()), rest, 1)
+
+
+def _fitting(launchers: tuple[Launcher, ...], rest: tuple[Arg, ...], done: int) -> Launch | None:
+    """The first launcher whose words from ``done`` on stand at the start of ``rest``."""
+    for launcher in launchers:
+        words = launcher.words[done:]
+        given = [argument.text for argument in rest[: len(words)]]
+        if all(word in ("*", text) for word, text in zip_longest(words, given, fillvalue="*")):
+            return Launch(launcher.engine, launcher.catalog, rest[len(words) :], launcher.kind, launcher.style)
     return None
-
-
-def _vllm_command(first: str, rest: tuple[Arg, ...]) -> Launch | None:
-    if first == "serve":
-        return Launch("vllm", "vllm", rest[1:])
-    if first == "launch":
-        return Launch("vllm", "vllm", rest[2:], "render")
-    if first in ("bench", "chat", "complete", "collect-env", "run-batch", "--version", "-v", "--help"):
-        return None
-    return None
-
-
-_MODULES: dict[str, tuple[str, str, str]] = {
-    "vllm.entrypoints.openai.api_server": ("vllm", "vllm", "server"),
-    "vllm.entrypoints.api_server": ("vllm", "vllm", "server"),
-    "vllm.entrypoints.grpc_server": ("vllm", "vllm", "server"),
-    "sglang.launch_server": ("sglang", "sglang", "server"),
-    "sglang_router.launch_router": ("sglang", "", "router"),
-    "sglang_router.launch_server": ("sglang", "sglang", "server"),
-    "sglang.srt.disaggregation.mini_lb": ("sglang", "", "router"),
-    "sglang.srt.disaggregation.launch_lb": ("sglang", "", "router"),
-    "dynamo.vllm": ("dynamo-vllm", "dynamo-vllm", "server"),
-    "dynamo.sglang": ("dynamo-sglang", "dynamo-sglang", "server"),
-    "dynamo.trtllm": ("dynamo-trtllm", "dynamo-trtllm", "server"),
-    "dynamo.frontend": ("dynamo", "dynamo-frontend", "frontend"),
-    "dynamo.router": ("dynamo", "dynamo-router", "router"),
-    "huggingfaceserver": ("huggingfaceserver", "vllm", "server"),
-    "llama_cpp.server": ("llamacpp", "", "server"),
-    "tensorrt_llm.commands.serve": ("trtllm", "trtllm", "server"),
-}
 
 
 def _python(rest: tuple[Arg, ...]) -> Launch | None:
@@ -376,30 +339,11 @@ def _python(rest: tuple[Arg, ...]) -> Launch | None:
     if index >= len(rest):
         return None
     if rest[index].text == "-m" and index + 1 < len(rest):
-        module, after = rest[index + 1].text, rest[index + 2 :]
-        if module in ("vllm", "vllm.entrypoints.cli.main"):
-            return _vllm_command(after[0].text if after else "", after)
-        if module in ("sglang.cli.main", "sglang") and after and after[0].text == "serve":
-            return Launch("sglang", "sglang", after[1:])
-        found = _MODULES.get(module)
-        if found is None:
-            return None
-        return Launch(
-            found[0],
-            found[1],
-            after,
-            found[2],
-            "click" if found[0] == "trtllm" else "argparse" if found[1] else "generic",
-        )
-    path, after = rest[index].text, rest[index + 1 :]
-    return _python_file(path, after)
+        return _fitting(modules().get(rest[index + 1].text, ()), rest[index + 2 :], 0)
+    return _python_file(rest[index].text, rest[index + 1 :])
 
 
 def _python_file(path: str, after: tuple[Arg, ...]) -> Launch | None:
-    if re.search(r"vllm/entrypoints/(?:openai/)?api_server\.py$", path):
-        return Launch("vllm", "vllm", after)
-    if re.search(r"sglang/launch_server\.py$", path):
-        return Launch("sglang", "sglang", after)
     if path.endswith("launch_triton_server.py"):
         return Launch("triton-trtllm", "", after, style="generic")
     if path.endswith("server.py") and any("triton" in argument.text for argument in after):
@@ -407,4 +351,8 @@ def _python_file(path: str, after: tuple[Arg, ...]) -> Launch | None:
         return Launch(
             "triton-trtllm", "", after[1:] if role else after, "ray" if role == "worker" else "server", "generic"
         )
+    module = path.removesuffix(".py").replace("/", ".")
+    for name, launchers in modules().items():
+        if "." in name and (module == name or module.endswith(f".{name}")):
+            return _fitting(launchers, after, 0)
     return None

@@ -8,26 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from manifests.engines.profiles import profile_of
 from manifests.model import Manifest
-
-_NAMES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
-    # family: (tensor, pipeline, data, context) setting names, first match wins
-    "vllm": (
-        ("tensor-parallel-size",),
-        ("pipeline-parallel-size",),
-        ("data-parallel-size",),
-        ("prefill-context-parallel-size",),
-    ),
-    "sglang": (("tp-size",), ("pp-size",), ("dp-size",), ()),
-    "trtllm": (
-        ("tensor-parallel-size", "llm_args.tensor_parallel_size"),
-        ("pipeline-parallel-size", "llm_args.pipeline_parallel_size"),
-        (),
-        ("context-parallel-size",),
-    ),
-    "tgi": (("num-shard",), (), (), ()),
-    "triton-trtllm": (("tp",), ("pp",), (), ()),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +40,8 @@ class Layout:
 
 def layout_of(manifest: Manifest) -> Layout:
     """The layout that the settings mean; sizes that are not written are 1."""
-    names = _NAMES.get(manifest.engine.family)
-    if names is None:
+    names = profile_of(manifest.engine.family).parallel
+    if not names:
         return Layout(known=False)
     known = True
     written: list[str] = []

@@ -12,6 +12,7 @@ from typing import Any
 
 from manifests.codes import make_finding
 from manifests.engines.derived import accelerator_of
+from manifests.engines.profiles import profile_of
 from manifests.layout import group_gpus, layout_of
 from manifests.model import Finding, ImportResult, Manifest
 from manifests.models import find_model
@@ -67,11 +68,7 @@ def _traffic(manifest: Manifest, longest: int | None) -> Iterator[Finding]:
 
 def _gpus(manifest: Manifest) -> Iterator[tuple[str, str, str | None]]:
     layout, available = layout_of(manifest), group_gpus(manifest)
-    if (
-        not layout.known
-        or available is None
-        or manifest.engine.family not in ("vllm", "sglang", "trtllm", "tgi", "triton-trtllm")
-    ):
+    if not layout.known or available is None or not profile_of(manifest.engine.family).parallel:
         return
     if manifest.rank == "leader" and not manifest.resources.get("gpu") and manifest.resources.get("pods", 1) > 1:
         return  # a head without accelerators: its engine runs on the workers, whose pods are not in this manifest
@@ -130,8 +127,8 @@ def _revision(manifest: Manifest) -> Iterator[tuple[str, str, str | None]]:
 
 
 def _listening(manifest: Manifest) -> Iterator[tuple[str, str, str | None]]:
-    family = manifest.engine.name
-    if family not in ("trtllm", "sglang", "llamacpp") or not manifest.argv:
+    family, profile = manifest.engine.name, profile_of(manifest.engine.name)
+    if not profile.listens_locally or not manifest.argv:
         return
     host = _value(manifest, "host")
     if host is None and re.search(r"ggml-org/llama\.cpp|ggerganov/llama\.cpp", manifest.engine.image or ""):
@@ -143,12 +140,8 @@ def _listening(manifest: Manifest) -> Iterator[tuple[str, str, str | None]]:
             "reach it; set --host 0.0.0.0",
             None,
         )
-    if family == "sglang" and _value(manifest, "enable-metrics") is not True:
-        yield "metrics-off", "SGLang exports metrics only with --enable-metrics", None
-    if family == "llamacpp" and _value(manifest, "metrics") is not True:
-        yield "metrics-off", "llama.cpp exports metrics only with --metrics", None
-    if family == "trtllm" and _value(manifest, "llm_args.return_perf_metrics") is not True:
-        yield "metrics-off", "TensorRT-LLM exports Prometheus metrics only with return_perf_metrics: true", None
+    if profile.metrics_switch is not None and _value(manifest, profile.metrics_switch[0]) is not True:
+        yield "metrics-off", profile.metrics_switch[1], None
 
 
 def _memory_share(manifest: Manifest) -> Iterator[tuple[str, str, str | None]]:

@@ -10,17 +10,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from typing import Any
+
+from manifests.states import StateShape, state_layers, state_shape
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
     """Shapes of one model. ``window_layers`` layers keep ``window`` tokens only; ``latent`` is (rank, rope) of MLA;
-    ``state_layers`` keep a state instead of tokens (Mamba, linear attention); ``shared_layers`` reuse another
-    layer's KV."""
+    ``state_layers`` keep a state instead of tokens (Mamba, linear attention), whose shape is ``state``;
+    ``shared_layers`` reuse another layer's KV; ``cache_layers``: layers with keys and values, where that is not all the
+    others."""
 
     name: str
     layers: int
@@ -43,10 +46,14 @@ class ModelFacts:
     state_layers: int = 0
     shared_layers: int = 0
     quantization: str | None = None
+    state: StateShape | None = None
+    cache_layers: int | None = None
 
     @property
     def attention_layers(self) -> int:
         """Layers that store keys and values of their own."""
+        if self.cache_layers is not None:
+            return self.cache_layers
         return self.layers - self.state_layers - self.shared_layers
 
     @property
@@ -125,14 +132,15 @@ def from_config(config: Mapping[str, Any], name: str = "config.json") -> ModelFa
     text: Mapping[str, Any] = {**config, **inner} if isinstance(inner, Mapping) else config
     layers = _number(text, "num_hidden_layers", "n_layer", "num_layers")
     hidden = _number(text, "hidden_size", "n_embd", "d_model")
-    heads = _number(text, "num_attention_heads", "n_head")
+    state, cached = state_layers(text, layers)
+    heads = 1 if cached == 0 else _number(text, "num_attention_heads", "n_head")
     kv_heads = _optional(text, "num_key_value_heads", "num_kv_heads", "n_head_kv")
     if kv_heads is None:
         kv_heads = 1 if text.get("multi_query") else heads
     latent = (_number(text, "kv_lora_rank"), _number(text, "qk_rope_head_dim")) if text.get("kv_lora_rank") else None
     intermediate = _optional(text, "intermediate_size", "n_inner", "ffn_dim") or 4 * hidden
     experts = _optional(text, "num_experts", "n_routed_experts", "num_local_experts") or 0
-    window, window_layers, state = _layer_kinds(text, layers)
+    window, window_layers = _windows(text, layers)
     facts = ModelFacts(
         name=str(config.get("_name_or_path") or name),
         layers=layers,
@@ -155,14 +163,14 @@ def from_config(config: Mapping[str, Any], name: str = "config.json") -> ModelFa
         state_layers=state,
         shared_layers=_optional(text, "num_kv_shared_layers") or 0,
         quantization=_quantization(text),
+        state=state_shape(text) if state else None,
+        cache_layers=cached,
     )
     return _with_parameters(facts)
 
 
 def _with_parameters(facts: ModelFacts) -> ModelFacts:
     """Counts the parameters of a dense, gated transformer; MLA, experts and state layers are counted by nobody here."""
-    from dataclasses import replace
-
     if facts.latent or facts.experts or facts.state_layers or facts.head_dim is None:
         return facts
     width = facts.head_dim
@@ -183,23 +191,19 @@ def _quantization(text: Mapping[str, Any]) -> str | None:
     return f"{method}-int{bits}" if isinstance(bits, int) and method in ("gptq", "awq") else method
 
 
-def _layer_kinds(text: Mapping[str, Any], layers: int) -> tuple[int | None, int, int]:
-    """Sliding window and its layers, and layers with a state, from ``layer_types``, patterns or a window for all."""
+def _windows(text: Mapping[str, Any], layers: int) -> tuple[int | None, int]:
+    """Sliding window and the number of its layers, from ``layer_types``, patterns or a window for all."""
     window = _optional(text, "sliding_window")
     kinds = text.get("layer_types")
     if isinstance(kinds, list):
         sliding = sum("sliding" in str(kind) for kind in kinds)
-        state = sum(bool(re.search(r"linear|mamba|ssm|recurrent", str(kind))) for kind in kinds)
-        return (window if sliding else None), sliding, state
-    interval = _optional(text, "full_attention_interval")
-    if interval:
-        return None, 0, layers - layers // interval
+        return (window if sliding else None), sliding
+    if _optional(text, "full_attention_interval"):
+        return None, 0
     pattern = _optional(text, "sliding_window_pattern")
     if window and pattern:
-        return window, layers - layers // pattern, 0
-    if text.get("use_sliding_window") is False or not window:
-        return None, 0, 0
-    return window, layers, 0
+        return window, layers - layers // pattern
+    return (None, 0) if text.get("use_sliding_window") is False or not window else (window, layers)
 
 
 def _expert_parameters(

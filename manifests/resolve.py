@@ -15,6 +15,7 @@ from typing import Any
 from manifests import digest, pods
 from manifests.codes import make_finding
 from manifests.engines import grammar, sources
+from manifests.engines.profiles import catalog_files, profile_of, profiles
 from manifests.images import ImageFacts, image_facts
 from manifests.importers.registry import JsonObject, Scope, Workload, items, text_list
 from manifests.launch import Arg, CommandLine, Context, Launch, read_command_line
@@ -34,7 +35,6 @@ from manifests.secrets import is_secret_env, is_secret_flag, salted_hash, scrub
 from manifests.yamlsafe import Text
 
 MODEL_SETTINGS = ("model", "model-path", "model-id", "hf-repo", "model-name")
-_LAUNCH_STYLE = {"trtllm": "click", "tgi": "clap", "llamacpp": "llamacpp"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +118,7 @@ def _entrypoint_hint(image: ImageFacts, workload: Workload, command: list[Any], 
     """A custom resource that fixes the engine starts it by its operator's own entrypoint."""
     if command or not workload.engine or image.entrypoint:
         return image
-    entry = {
-        "vllm": ("vllm", "serve"),
-        "sglang": ("python3", "-m", "sglang.launch_server"),
-        "trtllm": ("trtllm-serve",),
-    }
-    return replace(image, entrypoint=entry.get(workload.engine, ()))
+    return replace(image, entrypoint=profile_of(workload.engine).entrypoint)
 
 
 def _strings(spec: JsonObject, name: str, path: str, origin: Origin, findings: list[Finding]) -> list[Any]:
@@ -226,15 +221,17 @@ def _patch_part(workload: Workload, container: _Container) -> _Part | None:
     argv = container.line.argv
     flags = [argument for argument in argv if argument.text.startswith("-")]
     fitting = []
-    for name in ("vllm", "sglang", "trtllm", "tgi"):
-        parsed = grammar.parse(Launch(name, name, argv, style=_LAUNCH_STYLE.get(name, "argparse")), None)
+    for name, profile in profiles().items():
+        if not profile.in_patches:
+            continue
+        parsed = grammar.parse(Launch(name, name, argv, style=profile.style), None)
         if flags and not any(code in ("unknown-flag", "unknown-short-flag") for code, _ in parsed.findings):
             fitting.append(name)
     role = workload.role or "server"
     reason = "a patch: only what it sets is known"
     if len(fitting) == 1:
         engine = fitting[0]
-        return _Part(role, engine, Launch(engine, engine, argv, style=_LAUNCH_STYLE.get(engine, "argparse")), reason)
+        return _Part(role, engine, Launch(engine, engine, argv, style=profile_of(engine).style), reason)
     return _Part(role, "unknown", Launch("unknown", "", argv, style="generic") if flags else None, reason)
 
 
@@ -258,8 +255,8 @@ def _argument_launch(workload: Workload, container: _Container, engine: str) -> 
     argv = container.line.argv
     if engine == "unknown" or not argv or not argv[0].text.startswith("-"):
         return None
-    name = engine if engine.startswith("dynamo") or engine in ("vllm", "sglang", "trtllm", "tgi", "llamacpp") else ""
-    return Launch(engine, name, argv, style=_LAUNCH_STYLE.get(engine, "argparse" if name else "generic"))
+    name = engine if engine in catalog_files() else ""
+    return Launch(engine, name, argv, style=profile_of(engine).style if name else "generic")
 
 
 def _no_launch_reason(workload: Workload, container: _Container) -> str | None:

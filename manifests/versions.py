@@ -1,6 +1,7 @@
-"""Engine versions in order: ``0.8.5.post2`` > ``0.8.5``; ``1.3.0rc1`` < ``1.3.0``.
+"""Engine versions in order: ``0.8.5.post2`` > ``0.8.5``; ``1.3.0rc1`` < ``1.3.0``; builds ``b4719`` < ``b6123``.
 
-Only what engines really publish (PEP 440 releases, pre- and post-releases); anything else is None, never guessed.
+Only what engines really publish (PEP 440 releases, pre- and post-releases, build numbers); anything else is None, never
+guessed.
 """
 
 from __future__ import annotations
@@ -11,12 +12,16 @@ from functools import lru_cache
 
 Key = tuple[tuple[int, ...], int, int]
 _VERSION = re.compile(r"^v?(\d{1,6}(?:\.\d{1,6}){0,4})(?:[.-]?(a|b|rc|dev|alpha|beta|post)\.?(\d{1,9})?)?(?:[+.-].*)?$")
+_BUILD = re.compile(r"^b(\d{3,6})$")
 _STAGE = {"dev": -4, "a": -3, "alpha": -3, "b": -2, "beta": -2, "rc": -1, "post": 1}
 
 
 @lru_cache(maxsize=4096)
 def version_key(text: str | None) -> Key | None:
     """A comparable key, None when the text is no version."""
+    build = _BUILD.match(text.strip()) if text else None
+    if build is not None:
+        return (int(build[1]),), 0, 0
     match = _VERSION.match(text.strip()) if text else None
     if match is None:
         return None

@@ -12,21 +12,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Any
 
+from manifests.engines.profiles import catalog_files, folder
 from manifests.versions import bracket, version_key
 
 ABSENT = "ABSENT"
 _UNKNOWN_DEFAULTS = frozenset({"(declared elsewhere)", ""})
 _CODE = re.compile(r"\w\(|\]\[|^not |\bif\b.*\belse\b|model_kwargs|AsyncEngineArgs\.|BuildConfig\.|self\.")
-_PART_OF = {
-    "dynamo-vllm": ("dynamo.runtime", "dynamo.vllm"),
-    "dynamo-sglang": ("dynamo.runtime", "dynamo.sglang"),
-    "dynamo-trtllm": ("dynamo.runtime", "dynamo.trtllm"),
-    "dynamo-frontend": ("dynamo.runtime", "dynamo.frontend"),
-    "dynamo-router": ("dynamo.runtime", "dynamo.router"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,19 +210,17 @@ def canonical(flag: str) -> str:
 
 @cache
 def _raw(file: str) -> dict[str, Any]:
-    data: dict[str, Any] = json.loads(
-        resources.files("manifests.catalog").joinpath(f"{file}.json").read_text(encoding="utf-8")
-    )
+    data: dict[str, Any] = json.loads(folder().joinpath(f"{file}.json").read_text(encoding="utf-8"))
     return data
 
 
 @cache
 def load(engine: str) -> Catalog | None:
     """The catalogue of an engine (``vllm``, ``dynamo-vllm``, ...); None where the survey has none (Triton, unknown)."""
-    parts = _PART_OF.get(engine)
-    file = "dynamo" if parts else engine
-    if file not in ("vllm", "sglang", "trtllm", "tgi", "llamacpp", "dynamo"):
+    found = catalog_files().get(engine)
+    if found is None:
         return None
+    file, parts = found
     data = _raw(file)
     switches: dict[str, Switch] = {}
     spellings: dict[str, str] = {}

@@ -16,6 +16,7 @@ from typing import Any
 from manifests import catalog
 from manifests.catalog import Catalog, Switch, canonical
 from manifests.engines import values
+from manifests.engines.profiles import profile_of
 from manifests.launch import Arg, Launch
 from manifests.model import REDACTED, Setting
 from manifests.secrets import is_secret_flag, redact_text
@@ -23,7 +24,6 @@ from manifests.versions import version_key
 
 _NEGATIVE = re.compile(r"^-\d+$|^-\d*\.\d+$")
 _FLAG_LIKE = re.compile(r"^--?[A-Za-z]")
-_POSITIONAL_MODEL = {"vllm": "model", "trtllm": "model", "dynamo-vllm": "model"}
 _STORE_BOOLEAN = frozenset({"enable-chunked-prefill", "multi-step-stream-outputs", "enable-prefix-caching"})
 
 
@@ -75,6 +75,9 @@ class _Parser:
     def __init__(self, launch: Launch, version: str | None) -> None:
         self.launch, self.version = launch, version
         self.family = launch.catalog.removeprefix("dynamo-") if launch.catalog else launch.engine
+        self.underscores = profile_of(self.family).underscores
+        profile = profile_of(launch.catalog or launch.engine)
+        self.positional = profile.positional_model if profile.style == launch.style or not launch.catalog else None
         self.catalogs = catalogs_of(launch.catalog) if launch.catalog else []
         if launch.catalog == "dynamo-trtllm":
             self.catalogs = self.catalogs[:1]
@@ -92,7 +95,7 @@ class _Parser:
         return self.launch.catalog.startswith("dynamo") or part.has_at(switch, self.version) is not False
 
     def _norm(self, spelling: str) -> str:
-        if self.launch.style in ("click", "llamacpp") or self.family == "vllm":
+        if self.launch.style in ("click", "llamacpp") or self.underscores:
             head, dot, tail = spelling.partition(".")
             return (
                 (head.replace("_", "-") if spelling.startswith("--") or self.launch.style == "llamacpp" else head)
@@ -134,7 +137,7 @@ class _Parser:
         if _FLAG_LIKE.match(text):
             self._swallowed(argument)
             return
-        name = _POSITIONAL_MODEL.get(self.launch.catalog or self.launch.engine)
+        name = self.positional
         if name and not self.out.positionals and name not in self.out.settings and argument.text:
             self._set(name, text, argument, text, argument.known)
         elif self.launch.catalog:
@@ -150,7 +153,7 @@ class _Parser:
     def _unknown_argument(self, argument: Arg) -> None:
         """A word that only the running container knows: it may be a flag, several, or none."""
         text = _short(argument.text)
-        name = _POSITIONAL_MODEL.get(self.launch.catalog or self.launch.engine)
+        name = self.positional
         if name and not self.out.positionals and name not in self.out.settings and "{{" not in argument.text:
             self.out.positionals.append(argument)
             self._set(name, argument.text, argument, argument.text, False)

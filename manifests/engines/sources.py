@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from manifests import catalog
 from manifests.catalog import Catalog, Switch
 from manifests.engines import grammar, values
+from manifests.engines.profiles import profile_of
 from manifests.importers.registry import Field
 from manifests.launch import Arg, CommandLine, Launch
 from manifests.model import Engine, Setting
@@ -26,26 +27,8 @@ from manifests.yamlsafe import YamlRefused, load_all, text_of
 if TYPE_CHECKING:
     from manifests.pods import Environment
 
-_CONFIG_FLAG = {"vllm": "config", "sglang": "config", "trtllm": "config", "dynamo-trtllm": "extra-engine-args"}
 _TRTLLM_FLIP = ((1, 3), 0, 0)
 _TRTLLM_FLIP_STARTS = ((1, 3), -5, 0)
-_TGI_UNREAD = {"HOST": "HOSTNAME", "MODEL": "MODEL_ID", "TP_SIZE": "NUM_SHARD", "MAX_MODEL_LEN": "MAX_TOTAL_TOKENS"}
-_LLAMACPP_ENV = {
-    "N_PARALLEL": "parallel",
-    "CTX_SIZE": "ctx-size",
-    "BATCH": "batch-size",
-    "UBATCH": "ubatch-size",
-    "FLASH_ATTN": "flash-attn",
-    "N_GPU_LAYERS": "n-gpu-layers",
-    "ENDPOINT_METRICS": "metrics",
-    "ENDPOINT_SLOTS": "slots",
-    "HF_REPO": "hf-repo",
-    "MODEL": "model",
-    "CACHE_TYPE_K": "cache-type-k",
-    "CACHE_TYPE_V": "cache-type-v",
-    "THREADS": "threads",
-    "THREADS_BATCH": "threads-batch",
-}
 
 
 @dataclass(slots=True)
@@ -99,7 +82,7 @@ def _field(name: str, entry: Field, out: Read) -> None:
 
 
 def _config_file(launch: Launch, engine: Engine, line: CommandLine, environment: Environment, out: Read) -> None:
-    flag = _CONFIG_FLAG.get(launch.catalog)
+    flag = profile_of(launch.catalog).config_flag
     setting = out.settings.get(flag) if flag else None
     if setting is None or not isinstance(setting.value, str):
         return
@@ -338,29 +321,35 @@ def twin_of(variable: str, name: str, catalogs: list[Catalog]) -> tuple[Switch, 
         if own is not None:
             switch = part.switches[own]
             return switch, part, switch.is_env
-    if name == "tgi" and catalogs and re.fullmatch(r"[A-Z][A-Z0-9_]*", variable):
-        spelling = "--" + variable.lower().replace("_", "-")
-        if variable == "HUGGINGFACE_HUB_CACHE" or variable == "HOSTNAME" or spelling in catalogs[0].spellings:
-            found = catalogs[0].spellings.get(spelling)
-            return (catalogs[0].switches[found], catalogs[0], False) if found else None
-    if name == "llamacpp" and catalogs and variable.startswith("LLAMA_ARG_"):
-        tail = variable.removeprefix("LLAMA_ARG_")
-        found = _LLAMACPP_ENV.get(tail) or tail.lower().replace("_", "-")
-        if found in catalogs[0].switches:
-            return catalogs[0].switches[found], catalogs[0], False
-    return None
+    twins = profile_of(name).twins
+    if twins is None or not catalogs or not re.fullmatch(r"[A-Z][A-Z0-9_]*", variable):
+        return None
+    named = twins.variables.get(variable)
+    if named is None and not variable.startswith(twins.prefix):
+        return None
+    tail = variable.removeprefix(twins.prefix)
+    flag = named or twins.names.get(tail) or tail.lower().replace("_", "-")
+    found = catalogs[0].spellings.get(f"--{flag}")
+    return (catalogs[0].switches[found], catalogs[0], False) if found else None
 
 
 def _unread(variable: str, name: str, out: Read) -> None:
-    if name == "tgi" and variable in _TGI_UNREAD:
+    profile = profile_of(name)
+    if profile.twins is None:
+        return
+    right = profile.twins.unread.get(variable)
+    if right is not None:
         out.findings.append(
             (
                 "env-unread",
-                f"`{variable}` is no variable of TGI (it reads `{_TGI_UNREAD[variable]}`) and changes nothing; "
-                "correct its name",
+                f"`{variable}` is no variable of {profile.title} (it reads `{right}`) and changes nothing; correct its "
+                "name",
             )
         )
-    elif name == "llamacpp" and variable.startswith("LLAMA_ARG_"):
+    elif profile.twins.prefix and variable.startswith(profile.twins.prefix):
         out.findings.append(
-            ("env-unread", f"`{variable}` is no variable of llama.cpp that the catalogue knows; check its spelling")
+            (
+                "env-unread",
+                f"`{variable}` is no variable of {profile.title} that the catalogue knows; check its spelling",
+            )
         )

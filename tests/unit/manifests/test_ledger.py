@@ -198,3 +198,129 @@ def test_accelerators_by_their_labels(label: str, name: str) -> None:
 
 def test_a_slice_is_not_its_card() -> None:
     assert hardware.find_accelerator("nvidia.com/mig-4g.71gb") is None and hardware.find_accelerator("unheard") is None
+
+
+# --- states of recurrent layers: sizes computed by hand from the configs' numbers
+
+QWEN3_NEXT: dict[str, Any] = {
+    "num_hidden_layers": 48,
+    "hidden_size": 2048,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 2,
+    "head_dim": 256,
+    "vocab_size": 151936,
+    "full_attention_interval": 4,
+    "linear_num_key_heads": 16,
+    "linear_num_value_heads": 32,
+    "linear_key_head_dim": 128,
+    "linear_value_head_dim": 128,
+    "linear_conv_kernel_dim": 4,
+    "num_experts": 512,
+}
+GRANITE: dict[str, Any] = {
+    **CONFIG,
+    "num_hidden_layers": 40,
+    "layer_types": ["mamba"] * 36 + ["attention"] * 4,
+    "mamba_n_heads": 128,
+    "mamba_d_head": 64,
+    "mamba_d_state": 128,
+    "mamba_n_groups": 1,
+    "mamba_d_conv": 4,
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "args", "expected"),
+    [
+        # gated delta net: 36 x ((2 x 16 x 128 + 32 x 128) x 3 x 2 bytes + 32 x 128 x 128 x 2 bytes)
+        (QWEN3_NEXT, [], 36 * (8192 * 3 * 2 + 524_288 * 2)),
+        (QWEN3_NEXT, ["--mamba-ssm-cache-dtype", "float32"], 36 * (8192 * 3 * 2 + 524_288 * 4)),
+        ({**QWEN3_NEXT, "mamba_ssm_dtype": "float32"}, ["-tp", "2"], 36 * (4096 * 3 * 2 + 262_144 * 4)),
+        # Mamba-2: 36 x ((128 x 64 + 2 x 1 x 128) x 3 x 2 + 128 x 64 x 128 x 2); one group is replicated over TP
+        (GRANITE, [], 36 * (8448 * 3 * 2 + 1_048_576 * 2)),
+        (GRANITE, ["-tp", "2"], 36 * ((8192 + 4 * 128) // 2 * 3 * 2 + 524_288 * 2)),
+        # KDA keeps its recurrent part in float32
+        (
+            {
+                **CONFIG,
+                "linear_attn_config": {
+                    "num_heads": 32,
+                    "head_dim": 128,
+                    "short_conv_kernel_size": 4,
+                    "kda_layers": list(range(24)),
+                },
+            },
+            [],
+            24 * (3 * 32 * 128 * 3 * 2 + 32 * 128 * 128 * 4),
+        ),
+    ],
+)
+def test_the_state_of_recurrent_layers_by_hand(config: dict[str, Any], args: list[str], expected: int) -> None:
+    facts = from_config(config)
+    found = book("org/any", *args, facts=facts, image="vllm/vllm-openai:v0.20.0", gpu=2)
+    term = next(term for term in found.terms if term.name == "state per sequence")
+    assert term.value == expected and not any("recurrent" in text for text in found.unknown)
+
+
+def test_layers_that_attend_are_told_from_those_that_do_not() -> None:
+    nemotron = from_config(
+        {
+            **CONFIG,
+            "num_hidden_layers": 8,
+            "hybrid_override_pattern": "M-M*-M-*",
+            "mamba_num_heads": 64,
+            "mamba_head_dim": 64,
+            "ssm_state_size": 128,
+            "n_groups": 8,
+            "conv_kernel": 4,
+        }
+    )
+    assert (nemotron.state_layers, nemotron.attention_layers) == (3, 2)
+    falcon = from_config({**GRANITE, "layer_types": None, "model_type": "falcon_h1"})
+    assert (falcon.state_layers, falcon.attention_layers) == (40, 40)
+    mamba = from_config(
+        {
+            "model_type": "mamba",
+            "num_hidden_layers": 64,
+            "hidden_size": 2560,
+            "vocab_size": 50280,
+            "intermediate_size": 5120,
+            "state_size": 16,
+            "conv_kernel": 4,
+        }
+    )
+    found = book("org/any", facts=mamba, image="vllm/vllm-openai:v0.20.0")
+    assert found.kv_bytes_per_token == 0
+    assert next(t.value for t in found.terms if t.name == "state per sequence") == 64 * (5120 * 3 * 2 + 5120 * 16 * 2)
+
+
+def test_a_state_without_sizes_or_in_an_engine_of_unknown_format_is_unknown() -> None:
+    bare = from_config({**CONFIG, "layer_types": ["linear_attention"] * 24 + ["full_attention"] * 8})
+    assert any("config.json does not give its shape" in text for text in book("org/any", facts=bare).unknown)
+    facts = from_config(GRANITE)
+    manifest = build_import(
+        "nvcr.io/nvidia/tensorrt-llm/release:1.2.1", command=["trtllm-serve", "org/any"], gpu=1
+    ).manifests[0]
+    assert any("number format is not known" in text for text in ledger(manifest, facts=facts).unknown)
+
+
+def test_the_floor_says_whose_bandwidth_it_takes() -> None:
+    def bandwidth(**keywords: Any) -> tuple[float, str]:
+        found = book("meta-llama/Llama-3.1-8B-Instruct", **keywords)
+        return next((term.value, term.formula) for term in found.terms if term.name == "bandwidth")  # type: ignore[misc]
+
+    speed, words = bandwidth(hardware="H200-141GB")
+    assert speed == 4.48e12 and words.startswith("attained on H200-141GB") and "Azure" in words
+    speed, words = bandwidth(hardware="L4-24GB")
+    assert speed == 3.0e11 and words.startswith("data sheet")
+    assert bandwidth(hardware="L4-24GB", bandwidth=2.5e11)[1].startswith("attained: given")
+
+
+def test_what_was_attained_is_below_the_data_sheet_and_has_a_source() -> None:
+    rows = json.loads((Path(hardware.__file__).parent / "catalog" / "hardware.json").read_text())["accelerators"]
+    measured = [row for row in rows if row["bandwidth_attainable_bytes_per_s"] is not None]
+    assert len(measured) >= 9
+    for row in measured:
+        share = row["bandwidth_attainable_bytes_per_s"] / row["bandwidth_datasheet_bytes_per_s"]
+        assert 0.7 < share < 1 and row["attainable_source"], row["name"]
+    assert all(not row["attainable_source"] for row in rows if row not in measured)
