@@ -16,7 +16,7 @@ from tools.demo.world import NAMESPACE, ROLLOUT, DemoError, World
 
 HISTORY_SECONDS = 96  # the policy asks for 80 s of A/A history, after the warm-up and the last open blocks
 ATTEMPT_SECONDS = 480
-FAULT = {"slow": 4.0}
+FAULT = {"slow": 2.5}
 
 
 class Story:
@@ -147,7 +147,7 @@ def late_break(story: Story) -> None:
         raise DemoError(f"attempt {attempt} ended before Bake: {rollout['status'].get('message')}")
     world.set_fault(rollout["status"]["candidate"], FAULT)
     screen.say(
-        f"every candidate pod now runs {FAULT['slow']:.0f} times slower (fault switched on at its control port)", "bold"
+        f"every candidate pod now runs {FAULT["slow"]:g} times slower (fault switched on at its control port)", "bold"
     )
     since = time.monotonic()
     rollout = story.follow("RolledBack", lambda r: ended(r, attempt))
