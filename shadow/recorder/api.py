@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from itertools import islice
 from typing import Annotated, Any
 
 import orjson
@@ -14,6 +15,7 @@ from shadow.protocol import PROTOCOL
 from shadow.recorder.recorder import Recorder
 
 MAX_BLOCKS = 2000
+RECORDS_IN_A_PIECE = 500
 
 
 def _json(value: Any) -> Response:
@@ -28,6 +30,12 @@ def _blocks(recorder: Recorder, stored: list[bytes], after: int, first: int) -> 
     last = found[-1]["seq"] if found else after
     where = {"next": last, "first": first, "recorder": recorder.identity, "protocol": PROTOCOL}
     return _json({"blocks": found, "about": about, **where})
+
+
+def _in_pieces(lines: Iterator[bytes]) -> Iterator[bytes]:
+    """Many lines at a time: each piece of a streamed answer costs a change of threads."""
+    while piece := b"".join(islice(lines, RECORDS_IN_A_PIECE)):
+        yield piece
 
 
 def make_app(recorder: Recorder, registry: CollectorRegistry) -> FastAPI:
@@ -81,7 +89,7 @@ def make_app(recorder: Recorder, registry: CollectorRegistry) -> FastAPI:
     async def records(namespace: str, name: str, since: float = 0.0, until: float | None = None) -> Response:
         log = log_of(namespace, name)
         lines: Iterator[bytes] = log.records_between(since, math.inf if until is None else until, recorder.clock.now())
-        return StreamingResponse(lines, media_type="application/x-ndjson")
+        return StreamingResponse(_in_pieces(lines), media_type="application/x-ndjson")
 
     @app.get(base + "/open")
     async def open_requests(namespace: str, name: str) -> Response:
