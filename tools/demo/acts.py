@@ -147,7 +147,7 @@ def late_break(story: Story) -> None:
         raise DemoError(f"attempt {attempt} ended before Bake: {rollout['status'].get('message')}")
     world.set_fault(rollout["status"]["candidate"], FAULT)
     screen.say(
-        f"every candidate pod now runs {FAULT["slow"]:g} times slower (fault switched on at its control port)", "bold"
+        f"every candidate pod now runs {FAULT['slow']:g} times slower (fault switched on at its control port)", "bold"
     )
     since = time.monotonic()
     rollout = story.follow("RolledBack", lambda r: ended(r, attempt))
