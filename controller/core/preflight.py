@@ -83,7 +83,7 @@ def check_data_plane(s: Snapshot) -> Mark | None:
     is_connected = bool(plane.gates) and plane.connected >= len(plane.gates)
     if plane.applied and is_connected and plane.is_in_force:
         return None
-    text = f"{plane.connected} of {len(plane.gates)} ready gates are connected; the attempt begins when all are."
+    text = f"{len(plane.gates)} gates are ready, {plane.connected} are connected; the attempt begins when all are both."
     return Mark(Reason.WAITING_FOR_DATA_PLANE, text)
 
 
