@@ -12,7 +12,7 @@ import numpy as np
 
 from policies import blocks, histogram, intervals
 from policies.contract import SERVED, Check, CheckKind
-from policies.plan import absolute_drift, ratio_drift, requests_for
+from policies.growth import absolute_drift, ratio_drift, requests_for
 from policies.records import CANDIDATE, STABLE
 from policies.sequential import Array
 from policies.track import Track
@@ -312,11 +312,11 @@ def _needed(
         p_c, p_b = (k_c + 0.25) / (n_c + 0.5), (k_b + 0.25) / (n_b + 0.5)
         if check.kind is CheckKind.QUANTILE_REL:
             p_b = max(p_b, check.share / 2)
-        drift = ratio_drift(p_c, p_b, n_c / (n_c + n_b), null, tuple(track.pass_factors))
+        drift = ratio_drift(p_c, p_b, n_c / (n_c + n_b), null, track.pass_factors[place])
     else:
         p = (k_c + k_b + 0.1) / (n_c + n_b + 10.0)
-        drift = absolute_drift(p, null, tuple(track.pass_factors))
-    need = requests_for(drift[0], drift[1], level, 0.0, track.log_pass[place] / 1.0)
+        drift = absolute_drift(p, null, track.pass_factors[place])
+    need = requests_for(drift[0], drift[1], level, 0.0, track.log_pass[place])
     if need is None:
         return None, None
     requests = math.ceil(need * float(track.phi[place]))
@@ -331,19 +331,23 @@ def _needed(
 def _with_reason(row: GateRow, check: Check, is_shown: bool) -> GateRow:
     from dataclasses import replace
 
-    return replace(row, reason=f"{row.tenant}, {_bucket(row.bucket)}, {_what(check)}: {_finding(row, check, is_shown)}")
+    head = f"{row.tenant}, {bucket_words(row.bucket)}, {what(check)}"
+    return replace(row, reason=f"{head}: {_finding(row, check, is_shown)}")
 
 
-def _bucket(name: str) -> str:
+def bucket_words(name: str) -> str:
+    """A length bucket in words."""
     return f"{name} tokens"
 
 
-def _what(check: Check) -> str:
+def what(check: Check) -> str:
+    """A check in words: `TTFT P99`."""
     name = _NAMES.get(check.metric, check.metric)
     return f"{name} P{check.quantile * 100:g}" if check.quantile is not None else name
 
 
-def _amount(value: float | None, check: Check) -> str:
+def amount(value: float | None, check: Check) -> str:
+    """A latency with its unit, or a share in percent."""
     if value is None:
         return "?"
     if check.metric not in blocks.LATENCIES:
@@ -378,15 +382,16 @@ def _span(row: GateRow, check: Check) -> str:
         if check.kind is CheckKind.GOODPUT_REL:
             limit = f"at least {1 - (check.margin or 0.0):g}x"
         elif check.kind is CheckKind.BAD_REL:
-            limit = _amount(row.limit, check)
-        return f"{_between(bounds[0], bounds[1])} stable, limit {limit}"
+            limit = amount(row.limit, check)
+        return f"{between(bounds[0], bounds[1])} stable, limit {limit}"
     is_share = check.metric not in blocks.LATENCIES
-    low = None if row.low is None or (is_share and row.low <= 0.0) else _amount(row.low, check)
-    high = None if row.high is None or (is_share and row.high >= 1.0) else _amount(row.high, check)
-    return f"{_between(low, high)}, limit {_amount(row.limit, check)}"
+    low = None if row.low is None or (is_share and row.low <= 0.0) else amount(row.low, check)
+    high = None if row.high is None or (is_share and row.high >= 1.0) else amount(row.high, check)
+    return f"{between(low, high)}, limit {amount(row.limit, check)}"
 
 
-def _between(low: str | None, high: str | None) -> str:
+def between(low: str | None, high: str | None) -> str:
+    """An interval in words; None = no bound on that side."""
     if low is None and high is None:
         return "not bounded yet,"
     if low is None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from policies import blocks
 from policies.blocks import Block, Cell
@@ -17,7 +18,7 @@ from policies.projection import Counts, Strata, judged
 from policies.records import CANDIDATE
 from policies.sequential import FAIL_FACTORS, PASS_FACTORS, Array
 from policies.track import Track
-from policies.verdict import HoldReason
+from policies.verdict import Hold, HoldReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +119,21 @@ def _events(cell: Cell, name: str, medians: Mapping[str, int]) -> tuple[int, int
     if counts is None or median is None:
         return 0, 0
     return counts.n, sum(count for index, count in counts.bins.items() if index > median)
+
+
+def floor_holds(tpot_s: Array, is_candidate: NDArray[np.bool_], floor_s: float | None) -> list[Hold]:
+    """Arms whose median time per token is below what the accelerator needs to read the weights once (the ledger's step
+    floor): tokens are counted twice, or several come out of one step and the floor is to be divided.
+    """
+    found = []
+    for arm, mask in (("candidate", is_candidate), ("stable", ~is_candidate)):
+        values = tpot_s[mask & ~np.isnan(tpot_s)]
+        if floor_s is None or not len(values) or (median := float(np.median(values))) >= floor_s:
+            continue
+        words = f"{arm}'s median time per token is {median * 1e3:.3g} ms, the floor {floor_s * 1e3:.3g} ms"
+        why = "tokens are counted twice, or several come out of one step (then divide the floor)"
+        found.append(Hold(HoldReason.IMPLAUSIBLE, f"{words}: {why}"))
+    return found
 
 
 def uneven_tenants(routed: Mapping[tuple[str, str], int], tolerance: float = 0.15) -> list[tuple[str, float, float]]:

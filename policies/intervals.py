@@ -31,8 +31,8 @@ def order_statistic_ranks(n: int, q: float, alpha: float) -> tuple[int | None, i
     return lower, upper
 
 
-def clopper_pearson(k: int, n: int, alpha: float) -> tuple[float, float]:
-    """Bounds of a share from one look, `alpha` on each side."""
+def clopper_pearson(k: float, n: float, alpha: float) -> tuple[float, float]:
+    """Bounds of a share from one look, `alpha` on each side; counts may be divided by a variance inflation."""
     low = 0.0 if k == 0 else float(betaincinv(k, n - k + 1, alpha))
     high = 1.0 if k == n else float(betaincinv(k + 1, n - k, 1.0 - alpha))
     return low, high

@@ -4,14 +4,15 @@ Called by the CLI and by judge-bench. Without history, stable's first 10 minutes
 the thresholds of margin gates; requests that start before its stratum has them are no evidence of those gates. Pure.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from policies.blocks import LATENCIES, OUTPUT_TOKENS, PROMPT_TOKENS, Block
-from policies.columns import Frame, Requests, projections, stable_blocks
+from policies.blocks import LATENCIES, OUTPUT_TOKENS, PROMPT_TOKENS, TPOT, Block
+from policies.columns import Bools, Frame, Requests, projections, stable_blocks
 from policies.contract import CheckKind, Contract
+from policies.guards import floor_holds
 from policies.history import ENOUGH, History, prepare
 from policies.judge import CALIBRATION_S, Judge
 from policies.projection import Strata, Stratum
@@ -19,7 +20,7 @@ from policies.record_files import Columns
 from policies.records import CANDIDATE, STABLE
 from policies.sequential import Array
 from policies.setup import JudgeSetup
-from policies.verdict import Verdict
+from policies.verdict import Hold, HoldReason, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +37,18 @@ def judge_columns(
     history: Columns | None = None,
     every_s: float = 0.0,
     progress: Callable[[float], None] | None = None,
+    guards: Sequence[Hold] = (),
+    tpot_floor_s: float | None = None,
 ) -> Judged:
     """Judge one step from its records; the first decision stops, the end of the input closes the last block.
 
-    every_s: look at most this often (0: after every block); progress: called with the part done, 0..1.
+    every_s: look at most this often (0: after every block); progress: called with the part done, 0..1; guards: what
+    the caller found against a PASS. A guard that says that the arms had different loads keeps their latencies from
+    being compared at all. tpot_floor_s: least time per token that the accelerator can have, see `guards.floor_holds`.
     """
     strata = Strata()
     requests = Requests(contract, step, strata)
+    guards = [*guards, *floor_holds(requests.readings[TPOT].value, requests.is_candidate, tpot_floor_s)]
     start_s = float(requests.start.min()) if len(requests.start) else 0.0
     end_s = float(requests.end.max()) + 1e-6 if len(requests.start) else 1.0
     setup, ready = _setup(contract, requests, history, start_s)
@@ -60,7 +66,7 @@ def judge_columns(
         judge.keys,
         tuple(guard.kind for guard in judge.guards),
         _medians(judge),
-        [_ready_of(judge, number, ready, start_s) for number in range(len(judge.checks))],
+        _all_ready(judge, ready, start_s, guards),
     )
     last = 0
     for block in blocks:
@@ -69,28 +75,49 @@ def judge_columns(
         is_look = every_s <= 0 or (block.end_s - start_s) % every_s < contract.block_s
         if progress is not None and block.seq % 20 == 0:
             progress(last / frame.count)
-        if is_look and (judge.fired is not None or judge.passed_at_s is not None):
+        if is_look and (judge.fired is not None or (judge.passed_at_s is not None and not guards)):
             break
     _add_sketches(judge, frame, last)
-    return Judged(judge.verdict(judge.now_s), judge)
+    return Judged(judge.verdict(judge.now_s, guards), judge)
 
 
-def align_arms(columns: Columns) -> float | None:
+def align_arms(columns: Columns, always: bool = False) -> float | None:
     """Shift the candidate's records to stable's start where the arms were recorded at different times.
 
-    Returns the shift, if any.
+    Returns the shift, if any. always: the clocks of the arms have nothing to do with each other.
     """
     start = columns.floats("t_start_s")
-    is_candidate = np.array([s[0] == CANDIDATE for s in columns.sources], dtype=bool)[columns.codes("source")]
+    is_candidate = _is_candidate(columns)
     if not is_candidate.any() or is_candidate.all():
         return None
     c, s = start[is_candidate], start[~is_candidate]
     overlap = min(c.max(), s.max()) - max(c.min(), s.min())
-    if overlap >= 0.5 * min(np.ptp(c), np.ptp(s)):
+    if not always and overlap >= 0.5 * min(np.ptp(c), np.ptp(s)):
         return None
     shift = float(s.min() - c.min())
     columns.shift(is_candidate, shift)
     return shift
+
+
+def _is_candidate(columns: Columns) -> Bools:
+    return np.array([s[0] == CANDIDATE for s in columns.sources], dtype=bool)[columns.codes("source")]
+
+
+def unequal_load(columns: Columns, tolerance: float = 0.15) -> Hold | None:
+    """Why arms that were recorded one after the other are not comparable: one had more requests per second."""
+    start, is_candidate = columns.floats("t_start_s"), _is_candidate(columns)
+    rates = []
+    for arm in (start[is_candidate], start[~is_candidate]):
+        span = float(np.ptp(arm)) if len(arm) > 1 else 0.0
+        if span <= 0.0:
+            return None
+        rates.append((len(arm) - 1) / span)
+    candidate, stable = rates
+    noise = 4.0 * np.sqrt(1.0 / is_candidate.sum() + 1.0 / (~is_candidate).sum())
+    if abs(candidate / stable - 1.0) <= max(tolerance, noise):
+        return None
+    words = f"recorded one after the other at different loads: candidate {candidate:.3g} req/s, stable {stable:.3g}"
+    return Hold(HoldReason.NOT_LOAD_MATCHED, f"{words}; record both at the same load")
 
 
 def _renumber(contract: Contract, step: Columns, judge: Judge, requests: Requests) -> Requests:
@@ -130,6 +157,18 @@ def _setup(
     past = stable_blocks(contract, requests, start_s, end_s, counted)
     setup = prepare(contract, past, True, present)
     return setup, ready
+
+
+def _all_ready(
+    judge: Judge, ready: Mapping[Stratum, float] | None, start_s: float, guards: Sequence[Hold]
+) -> list[Array]:
+    """`_ready_of` of every check; latencies of arms with different loads are never compared."""
+    found = [_ready_of(judge, number, ready, start_s) for number in range(len(judge.checks))]
+    if any(g.reason is HoldReason.NOT_LOAD_MATCHED for g in guards):
+        for number, check in enumerate(judge.checks):
+            if check.kind is CheckKind.QUANTILE_REL:
+                found[number] = np.full(judge.strata.size, np.inf)
+    return found
 
 
 def _ready_of(judge: Judge, number: int, ready: Mapping[Stratum, float] | None, start_s: float) -> Array:

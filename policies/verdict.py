@@ -37,6 +37,8 @@ class HoldReason(StrEnum):
     EVIDENCE_RISING = "EvidenceRising"  # evidence of a breach is above the warning level
     SENTINEL = "Sentinel"  # a quantile that is no gate says worse
     CLOCK_SKEW = "ClockSkew"  # many requests arrive after their block was closed: a clock is wrong
+    IMPLAUSIBLE = "Implausible"  # a latency that contradicts the others, or is faster than the accelerator can be
+    CACHE_WARMTH = "CacheWarmthShift"  # the arms found different shares of their prompts in the prefix cache
     UNREADABLE = "Unreadable"  # more than 1 % of the records had values that no clock or engine can have
     HARDWARE_DIFFERS = "HardwareDiffers"  # given by the controller
     PROVIDER_UNAVAILABLE = "ProviderUnavailable"  # given by the controller
@@ -70,8 +72,8 @@ class GateRow:
     verdict: Result
     n_stable: int
     n_candidate: int
-    exceed_stable: int
-    exceed_candidate: int
+    exceed_stable: int | None
+    exceed_candidate: int | None
     estimate_stable: float | None
     estimate_candidate: float | None
     ratio_low: float | None

@@ -1,67 +1,160 @@
 """`weighlock judge`: PASS, FAIL or INCONCLUSIVE from files of request records, by the operator's own judge.
 
-Reads files, prints one document; all judging is in `policies`.
+Reads files, prints one document; all judging is in `policies`. Reports of benchmark tools are taken for records where
+they hold every request with its time, else judged in one look.
 """
 
 import argparse
 import sys
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from controller.cli.errors import BadInput
 from controller.cli.output import emit, note
 from controller.cli.records import load_contract, read_columns
-from policies.offline import align_arms, judge_columns
+from controller.cli.reports import add_runs, runs_in, tenant_of
+from crds.v1alpha1.common import parse_duration_seconds
+from policies.contract import Contract
+from policies.offline import align_arms, judge_columns, unequal_load
 from policies.record_files import Columns
-from policies.verdict import GateRow, Result, Verdict
+from policies.reports.judge import judge_runs, unequal_runs
+from policies.reports.summary import Run
+from policies.verdict import GateRow, Hold, Result, Verdict
 
 EXIT = {Result.PASS: 0, Result.FAIL: 1, Result.INCONCLUSIVE: 3}
 _PROGRESS_SECONDS = 2.0
+_ARMS = ("stable", "candidate")
 
 
 def register(parser: argparse.ArgumentParser) -> None:
     """Arguments of `weighlock judge`."""
     parser.add_argument("--policy", required=True, metavar="FILE", help="RolloutPolicy object, or its bare spec (YAML)")
     parser.add_argument("--records", metavar="FILE", action="append", default=[], help="records of both variants")
-    parser.add_argument("--stable", metavar="FILE", action="append", default=[], help="records of stable")
-    parser.add_argument("--candidate", metavar="FILE", action="append", default=[], help="records of the candidate")
+    either = "records, or a report of vLLM bench, AIPerf, GuideLLM, genai-bench, inference-perf or LLMPerf"
+    parser.add_argument("--stable", metavar="FILE", action="append", default=[], help=f"stable's {either}")
+    parser.add_argument("--candidate", metavar="FILE", action="append", default=[], help="the candidate's, likewise")
     parser.add_argument(
         "--history", metavar="FILE", action="append", default=[], help="stable's records before the step"
     )
     parser.add_argument("--every", metavar="SECONDS", type=float, default=0.0, help="look at most this often")
+    parser.add_argument("--tenant", metavar="NAME", help="for whom reports stand (the only required tenant)")
+    parser.add_argument(
+        "--tpot-floor", metavar="DURATION", help="least time per token, step_floor_s of `weighlock ledger`: 4ms"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Arms:
+    """The files of a step: names of record files, and runs of reports, by variant; `both` hold both variants."""
+
+    both: tuple[str, ...]
+    files: dict[str, list[str]]
+    runs: dict[str, list[Run]]
+
+    @property
+    def has_reports(self) -> bool:
+        return any(self.runs.values())
+
+    @property
+    def are_requests(self) -> bool:
+        """Whether reports can be read as records: one run an arm, every request with its time."""
+        alike = all(len(runs) + bool(self.files[arm]) == 1 for arm, runs in self.runs.items())
+        return alike and all(run.records is not None for runs in self.runs.values() for run in runs)
 
 
 def run(args: argparse.Namespace) -> int:
     """Judge the files; 0 PASS, 1 FAIL, 3 INCONCLUSIVE."""
     contract = load_contract(args.policy)
-    step = _step_columns(args)
-    history = None
-    if args.history:
-        history = Columns()
-        for name in args.history:
-            read_columns(name, history, "stable")
-    judged = judge_columns(contract, step, history, args.every, _Progress() if sys.stderr.isatty() else None)
-    verdict = judged.verdict
+    floor_s = _floor(args.tpot_floor)
+    arms = _arms(args)
+    if arms.has_reports and not arms.are_requests:
+        verdict = _judge_reports(args, contract, arms, floor_s)
+    else:
+        verdict = _judge_records(args, contract, arms, floor_s)
     for warning in verdict.warnings:
         note(warning)
     emit(args, judge_document(verdict), lambda: _text(verdict))
     return EXIT[verdict.result]
 
 
-def _step_columns(args: argparse.Namespace) -> Columns:
+def _floor(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        return parse_duration_seconds(text)
+    except ValueError as error:
+        raise BadInput("--tpot-floor", text, str(error), "write for example 4ms") from error
+
+
+def _arms(args: argparse.Namespace) -> Arms:
+    """Which files are given, and which of them are reports."""
     if bool(args.records) == bool(args.stable or args.candidate):
         raise BadInput("--records", "", "says nothing, or says it twice", "give --records, or --stable and --candidate")
-    columns = Columns()
     for name in args.records:
-        read_columns(name, columns)
-    for variant, names in (("stable", args.stable), ("candidate", args.candidate)):
+        if runs_in(name) is not None:
+            raise BadInput(name, "", "is a report, which is of one variant", "give it as --stable or --candidate")
+    files: dict[str, list[str]] = {arm: [] for arm in _ARMS}
+    runs: dict[str, list[Run]] = {arm: [] for arm in _ARMS}
+    for arm, names in zip(_ARMS, (args.stable, args.candidate), strict=True):
         for name in names:
-            read_columns(name, columns, variant)
+            found = runs_in(name)
+            if found is None:
+                files[arm].append(name)
+            else:
+                runs[arm].extend(found)
+    return Arms(tuple(args.records), files, runs)
+
+
+# --- reports without requests ---
+
+
+def _judge_reports(args: argparse.Namespace, contract: Contract, arms: Arms, floor_s: float | None) -> Verdict:
+    for arm in _ARMS:
+        if arms.files[arm] and not arms.runs[arm]:
+            problem = "holds request records, the other variant's report has no requests with their times"
+            raise BadInput(arms.files[arm][0], "", problem, "give records, or reports, of both variants")
+    if not arms.runs["candidate"]:
+        raise BadInput("--candidate", "", "is missing", "give the candidate's report")
+    if args.history:
+        raise BadInput("--history", "", "has no use beside reports", "leave it out: reports have no order")
+    return judge_runs(contract, arms.runs["stable"], arms.runs["candidate"], tenant_of(contract, args.tenant), floor_s)
+
+
+# --- records ---
+
+
+def _judge_records(args: argparse.Namespace, contract: Contract, arms: Arms, floor_s: float | None) -> Verdict:
+    progress = _Progress() if sys.stderr.isatty() else None
+    step, guards = _step_columns(args, contract, arms)
+    history = None
+    if args.history:
+        history = Columns()
+        for name in args.history:
+            read_columns(name, history, "stable")
+    return judge_columns(contract, step, history, args.every, progress, guards, floor_s).verdict
+
+
+def _step_columns(args: argparse.Namespace, contract: Contract, arms: Arms) -> tuple[Columns, Sequence[Hold]]:
+    columns = Columns()
+    for name in arms.both:
+        read_columns(name, columns)
+    for arm in _ARMS:
+        for name in arms.files[arm]:
+            read_columns(name, columns, arm)
+        if arms.runs[arm]:
+            add_runs(arms.runs[arm], columns, arm, tenant_of(contract, args.tenant))
     if not columns.lines:
         raise BadInput((args.records or args.stable or args.candidate)[0], "", "holds no request record", "record some")
-    if args.stable and args.candidate and (shift := align_arms(columns)) is not None:
-        note(f"the arms were recorded at different times: candidate moved by {shift:.0f} s to stable's start")
-    return columns
+    if arms.both or (shift := align_arms(columns, arms.has_reports)) is None:
+        return columns, ()
+    note(f"the arms were recorded at different times: candidate moved by {shift:.0f} s to stable's start")
+    if all(arms.runs[arm] for arm in _ARMS):
+        unequal = unequal_runs(*(arms.runs[arm][0].summary for arm in _ARMS))
+    else:
+        unequal = unequal_load(columns)
+    return columns, () if unequal is None else (unequal,)
 
 
 class _Progress:

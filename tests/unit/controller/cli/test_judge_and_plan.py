@@ -181,3 +181,87 @@ def test_plan_refuses_a_share_that_leaves_nothing_to_compare(
 ) -> None:
     assert main(["plan", "--policy", policy, "--records", history, "--share", "100%"]) == 2
     assert "stable needs requests" in capsys.readouterr().err
+
+
+REPORT_POLICY = """
+tenants: {from: {header: x-tenant}, required: [a], other: ignore}
+lengthBuckets: {edges: [512]}
+gates:
+- {metric: ttft, percentile: "99", limit: 1s}
+- {metric: success, limit: "99%"}
+evidence: {minStep: 30s, minBlocks: 5}
+"""
+
+
+def vllm_bench(path: Path, requests: int, ttft_s: float, with_times: bool) -> str:
+    """A detailed result, ten requests a second."""
+    whole = [ttft_s * (0.5 + (i % 100) / 200) for i in range(requests)]
+    document: dict[str, object] = {
+        "num_prompts": requests,
+        "completed": requests,
+        "request_rate": 10.0,
+        "request_throughput": 10.0,
+        "mean_ttft_ms": ttft_s * 750,
+        "input_lens": [100] * requests,
+        "output_lens": [10] * requests,
+        "ttfts": whole,
+        "itls": [[0.01] * 9] * requests,
+        "errors": [""] * requests,
+    }
+    if with_times:
+        document["start_times"] = [1000.0 + i / 10 for i in range(requests)]
+    path.write_text(json.dumps(document))
+    return str(path)
+
+
+@pytest.mark.parametrize("with_times", [True, False])
+@pytest.mark.parametrize(("ttft_s", "code"), [(0.5, 0), (5.0, 1)])
+def test_reports_are_judged_as_records_or_in_one_look(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], with_times: bool, ttft_s: float, code: int
+) -> None:
+    policy = tmp_path / "p.yaml"
+    policy.write_text(REPORT_POLICY)
+    stable = vllm_bench(tmp_path / "s.json", 2000, 0.5, with_times)
+    candidate = vllm_bench(tmp_path / "c.json", 2000, ttft_s, with_times)
+    got, document = judge(capsys, "--policy", str(policy), "--stable", stable, "--candidate", candidate)
+    assert got == code, document["sentences"]
+    assert (document["decided_at_s"] is not None) == with_times, "a report without times has no moment of decision"
+    assert {(r["tenant"], r["bucket"]) for r in document["strata"]} == {("a", "0-512")}  # type: ignore[union-attr]
+
+
+def test_separate_recordings_at_other_loads_are_not_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], policy: str, history: str
+) -> None:
+    from dataclasses import replace
+
+    rng = np.random.default_rng(5)
+    later = [replace(r, t_start_s=r.t_start_s + 7200) for r in traffic(rng, "candidate", 200.0, 8, factor=6.0)]
+    code, document = judge(
+        capsys,
+        *("--policy", policy, "--history", history, "--stable", write(tmp_path / "s.jsonl", arms(1.0)[0])),
+        *("--candidate", write(tmp_path / "c.jsonl", later)),
+    )
+    assert "NotLoadMatched" in {h["reason"] for h in document["holds"]}  # type: ignore[union-attr]
+    margin = next(r for r in document["strata"] if r["gate"] == "p99-margin")  # type: ignore[union-attr]
+    assert margin["verdict"] == "INCONCLUSIVE" and margin["n_candidate"] == 0 and code != 0
+
+
+def test_a_report_of_one_variant_is_no_file_of_both(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], policy: str
+) -> None:
+    report = vllm_bench(tmp_path / "s.json", 10, 0.5, False)
+    assert main(["judge", "--policy", policy, "--records", report]) == 2
+    assert "--stable or --candidate" in capsys.readouterr().err
+    records = write(tmp_path / "r.jsonl", arms(1.0, 5)[0])
+    assert main(["judge", "--policy", policy, "--stable", records, "--candidate", report]) == 2
+    assert "of both variants" in capsys.readouterr().err
+
+
+def test_tokens_faster_than_the_accelerator_hold(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], policy: str, history: str
+) -> None:
+    stable, candidate = arms(1.0)
+    path = write(tmp_path / "records.jsonl", stable + candidate)
+    code, document = judge(capsys, "--policy", policy, "--records", path, "--history", history, "--tpot-floor", "900ms")
+    assert code == 3 and {h["reason"] for h in document["holds"]} >= {"Implausible"}  # type: ignore[union-attr]
+    assert main(["judge", "--policy", policy, "--records", path, "--tpot-floor", "fast"]) == 2
