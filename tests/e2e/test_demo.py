@@ -12,6 +12,7 @@ from rich.console import Console
 from tests.e2e.chaos import OperatorKiller, WeightSampler, operator_pid
 from tools.demo import acts
 from tools.demo.screen import Screen
+from tools.demo.story import Story
 from tools.demo.world import make_world
 
 KILLS = 30
@@ -24,7 +25,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.soak, pytest.mark.timeout(2400)]
 def test_four_acts_survive_thirty_kills_of_the_operator(tmp_path: Path) -> None:
     narration = (tmp_path / "narration.txt").open("w")
     with make_world(tmp_path / "demo", keep=False) as world, Screen(Console(file=narration, width=200)) as screen:
-        story = acts.Story(world, screen, manual=False)
+        story = Story(world, screen, manual=False)
         world.cluster.up()
         world.install()
         acts.install(story)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tools.demo import acts
 from tools.demo.screen import Screen
+from tools.demo.story import Story
 from tools.demo.world import CHECKOUT, NAMESPACE, DemoError, World, make_world
 
 
@@ -18,17 +19,19 @@ def main() -> int:
     keep = os.environ.get("DEMO_KEEP") == "1"
     folder = Path(os.environ.get("DEMO_FOLDER") or CHECKOUT / ".weighlock" / "demo").resolve()
     with make_world(folder, keep) as world, Screen() as screen:
-        story = acts.Story(world, screen, os.environ.get("DEMO_APPROVE") == "manual")
+        story = Story(world, screen, os.environ.get("DEMO_APPROVE") == "manual")
         try:
             _run(world, screen, story)
         except DemoError as error:
             story.failures.append(str(error))
             screen.bad(str(error))
+        finally:
+            story.close()
         _close(world, screen, story, keep)
     return 1 if story.failures else 0
 
 
-def _run(world: World, screen: Screen, story: acts.Story) -> None:
+def _run(world: World, screen: Screen, story: Story) -> None:
     screen.act("Weighlock", "Real API server, scheduler, Envoy and judge; engines are simulators that say so.")
     world.cluster.up()
     world.install()
@@ -43,13 +46,15 @@ def _run(world: World, screen: Screen, story: acts.Story) -> None:
     acts.epilogue(story)
 
 
-def _close(world: World, screen: Screen, story: acts.Story, keep: bool) -> None:
+def _close(world: World, screen: Screen, story: Story, keep: bool) -> None:
     for failure in story.failures:
         screen.bad(f"not as it should be: {failure}")
     if not story.failures:
         screen.good("every act ended as it should")
     screen.say(f"logs and records: {world.folder}")
-    if keep:
+    if not keep:
+        screen.say("DEMO_KEEP=1 make demo leaves it running, to look around with kubectl and on the dashboard")
+    else:
         screen.say(f"left running. Dashboard {world.dashboard_url}, log in with: {world.cluster.token('approver')}")
         screen.say(f"export KUBECONFIG={world.cluster.kubeconfig('admin')}; kubectl get iro,irm,ira -n {NAMESPACE}")
         screen.say(f"stop it with: .venv/bin/python -m tools.devcluster down --state {world.cluster.state.root}")

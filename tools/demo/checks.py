@@ -3,12 +3,13 @@
 Each function returns findings: (holds, sentence). `acts.py` prints them; one that does not hold fails the demo.
 """
 
-import gzip
 import json
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import orjson
 from scipy.stats import binom
 
 from manifests.digest import equal_after_normalisation
@@ -18,6 +19,7 @@ from tools.demo.world import ROLLOUT, World
 Finding = tuple[bool, str]
 BAND = 0.999  # two-sided probability of the observed split's band
 LOAD_TOLERANCE = 0.15
+MARGIN_SECONDS = 15.0  # a block's step is known to its length; a request says its own
 FULL_REPLICAS = 2
 FAILED_OUTCOMES = ("server_error", "truncated", "timeout", "empty", "rejected", "client_error")
 
@@ -58,11 +60,41 @@ def _rename(text: str, names: dict[str, str]) -> str:
     return text
 
 
-def client_records(path: Path) -> list[dict[str, Any]]:
-    """What every client saw."""
-    opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rt") as file:
-        return [json.loads(line) for line in file if line.endswith("\n")]
+def client_records(path: Path, start: int = 0, end: int | None = None) -> list[dict[str, Any]]:
+    """What clients saw, by the order in which they were served; of the bytes [start, end) of the file, whole lines."""
+    if not path.exists():
+        return []
+    with path.open("rb") as file:
+        file.seek(start)
+        text = file.read(-1 if end is None else end - start)
+    return [orjson.loads(line) for line in text[: text.rfind(b"\n") + 1].splitlines()]
+
+
+@dataclass(frozen=True)
+class Felt:
+    """What users felt over some time; latencies in seconds, None where nobody was served."""
+
+    requests: int
+    failed: int
+    ttft_p50: float | None
+    ttft_p99: float | None
+
+    @property
+    def sentence(self) -> str:
+        """For people."""
+        if self.ttft_p50 is None or self.ttft_p99 is None:
+            return "none yet"
+        ttft = f"TTFT P50 {1000 * self.ttft_p50:.0f} ms, P99 {1000 * self.ttft_p99:.0f} ms"
+        return f"{self.requests:,} requests, {self.failed} failed, {ttft}"
+
+
+def felt(records: list[dict[str, Any]]) -> Felt:
+    """What users felt, from their own records."""
+    ttft = sorted(record["ttft_s"] for record in records if record.get("ttft_s") is not None)
+    failed = sum(record["outcome"] in FAILED_OUTCOMES for record in records)
+    if not ttft:
+        return Felt(len(records), failed, None, None)
+    return Felt(len(records), failed, ttft[len(ttft) // 2], ttft[min(len(ttft) - 1, int(0.99 * len(ttft)))])
 
 
 def nobody_was_cut(records: list[dict[str, Any]]) -> Finding:
@@ -80,9 +112,13 @@ def split_within_band(world: World, attempt: int, blocks: list[Block]) -> list[F
 
     Counted on request records: each says under which step its gate routed it.
     """
-    weights = {block.step: (block.stage, block.weight) for block in blocks if block.stage in ("canary", "ramp")}
+    live = [block for block in blocks if block.stage in ("canary", "ramp")]
+    weights = {block.step: (block.stage, block.weight) for block in live}
     routed: dict[int, Counter[str]] = {step: Counter() for step in weights}
-    for record in world.records(min(block.start_s for block in blocks) - 10):
+    if not live:
+        return [(False, "no step with a live share was recorded")]
+    since_s, until_s = min(block.start_s for block in live), max(block.end_s for block in live)
+    for record in world.records(since_s - MARGIN_SECONDS, until_s + MARGIN_SECONDS):
         if record["kind"] == "live" and record["attempt"] == attempt and record["step"] in routed:
             routed[record["step"]][record["variant"]] += 1
     findings = []
@@ -90,8 +126,8 @@ def split_within_band(world: World, attempt: int, blocks: list[Block]) -> list[F
         stage, weight = weights[step]
         total, candidate = sum(counter.values()), counter["candidate"]
         low, high = binom.interval(BAND, total, weight / 100)
-        band = f"99.9 % band {low:.0f}–{high:.0f}"
-        sentence = f"{stage} {weight} %: the candidate got {candidate} of {total} live requests ({band})"
+        band = f"99.9 % band {low:,.0f}–{high:,.0f}"
+        sentence = f"{stage} {weight} %: the candidate got {candidate:,} of {total:,} live requests ({band})"
         findings.append((low <= candidate <= high, sentence))
     return findings
 
@@ -131,6 +167,6 @@ def _parity(stage: str, weight: int, served: Counter[str], live: Counter[str], p
     return [
         (
             holds,
-            f"{stage} {weight} %: candidate replica at {ratio:.2f} of its load at 100 %, tenant mix within {mix:.0%}",
+            f"{stage} {weight} %: a candidate replica at {ratio:.2f} of its load at 100 %, tenant mix within {mix:.0%}",
         )
     ]

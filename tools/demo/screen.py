@@ -3,10 +3,12 @@
 Called by `acts.py` with what the cluster says; it holds no opinion and asks nothing itself.
 """
 
+import re
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -15,10 +17,14 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+if TYPE_CHECKING:
+    from tools.demo.story import Act
+
 _VERDICT_STYLE = {"PASS": "bold green", "FAIL": "bold red", "INCONCLUSIVE": "yellow", "HOLD": "magenta"}
 _VERDICT_SIGN = {"PASS": "✓", "FAIL": "✗", "INCONCLUSIVE": "…", "HOLD": "‖"}
 _WORSE_FIRST = ("FAIL", "HOLD", "INCONCLUSIVE", "PASS")
 PLAIN_INTERVAL_SECONDS = 15.0
+MESSAGE_LENGTH = 150
 
 
 @dataclass
@@ -72,10 +78,27 @@ class Screen:
         if self._live:
             self._live.update(_view(self.title, status, rows, felt))
             return
-        message = f"{status.get('phase', '')} {status.get('step', {}).get('name', '')}: {status.get('message', '')}"
-        if message != self._last_plain[0] or time.monotonic() - self._last_plain[1] > PLAIN_INTERVAL_SECONDS:
-            self._last_plain = (message, time.monotonic())
-            self.say(f"{message} [{_counts(rows)}] {felt_sentence(felt)}".strip())
+        if not status.get("phase"):
+            return
+        message = f"{_where(status)}: {_short(str(status.get('message', '')))}"
+        what = re.sub(r"\d[\d.]*", "", message)  # numbers alone that move are no news
+        if what != self._last_plain[0] or time.monotonic() - self._last_plain[1] > PLAIN_INTERVAL_SECONDS:
+            self._last_plain = (what, time.monotonic())
+            self.say(" · ".join(part for part in (message, _counts(rows), felt_sentence(felt)) if part))
+
+    def summary(self, acts: Sequence["Act"]) -> None:
+        """One line per act: how it ended, and what users felt."""
+        table = Table(box=None, padding=(0, 3, 0, 0))
+        for name in ("act", "ended", "live requests", "failed", "TTFT P50", "TTFT P99", "served by the candidate"):
+            table.add_column(name, justify="left" if name in ("act", "ended") else "right")
+        for act in acts:
+            felt = act.felt
+            if felt is None:
+                continue
+            served = "–" if act.candidate_requests is None else f"{act.candidate_requests:,}"
+            latencies = ("–" if s is None else f"{1000 * s:,.0f} ms" for s in (felt.ttft_p50, felt.ttft_p99))
+            table.add_row(act.title, act.end, f"{felt.requests:,}", f"{felt.failed:,}", *latencies, served)
+        self.console.print(table)
 
 
 def felt_sentence(felt: dict[str, Any]) -> str:
@@ -89,9 +112,23 @@ def felt_sentence(felt: dict[str, Any]) -> str:
     return f"users: {rate:.0f} requests/s, {latency}{failed} failed since the start"
 
 
+def _where(status: dict[str, Any]) -> str:
+    """Phase and, where it says more, the weight."""
+    phase, weight = str(status.get("phase", "")), int(status.get("step", {}).get("weight") or 0)
+    return f"{phase} {weight} %" if phase in ("Canary", "Ramp") else phase
+
+
+def _short(message: str) -> str:
+    return message if len(message) <= MESSAGE_LENGTH else message[: MESSAGE_LENGTH - 1].rsplit(" ", 1)[0] + " …"
+
+
 def _counts(rows: list[dict[str, Any]]) -> str:
+    """How many checks are decided; empty before there is any."""
     counted = {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in _WORSE_FIRST}
-    return " ".join(f"{verdict} {number}" for verdict, number in counted.items() if number) or "no verdicts yet"
+    if not rows:
+        return ""
+    breached = f", {counted['FAIL']} breached" if counted["FAIL"] else ""
+    return f"{counted['PASS']} of {len(rows)} checks proven{breached}"
 
 
 def _view(title: str, status: dict[str, Any], rows: list[dict[str, Any]], felt: dict[str, Any]) -> RenderableType:

@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import quote
 
 import httpx
+import orjson
 import yaml
 
 from policies.blocks import Block
@@ -161,14 +162,20 @@ class World:
         """Closed blocks of an attempt, from the store."""
         return [Block.from_json(line) for line in self.patient_evidence(f"/blocks?attempt={attempt}")["lines"]]
 
-    def records(self, since_s: float) -> Iterator[dict[str, Any]]:
-        """Request records as the recorder has them, of requests since a Unix time."""
-        url = f"{self.values['advertise']['recorderURL']}/v1/rollouts/{NAMESPACE}/{ROLLOUT}/records?since={since_s:.0f}"
-        with httpx.stream("GET", url, timeout=120) as answer:
+    def records(self, since_s: float, until_s: float) -> Iterator[dict[str, Any]]:
+        """Request records as the recorder has them, of requests that started in [since, until), Unix seconds."""
+        base = f"{self.values['advertise']['recorderURL']}/v1/rollouts/{NAMESPACE}/{ROLLOUT}/records"
+        query = {"since": f"{since_s:.0f}", "until": f"{until_s:.0f}"}
+        with httpx.stream("GET", base, params=query, timeout=120) as answer:
             answer.raise_for_status()
-            for line in answer.iter_lines():
-                if line:
-                    yield json.loads(line)
+            rest = b""
+            for piece in answer.iter_bytes():
+                *lines, rest = (rest + piece).split(b"\n")
+                yield from (orjson.loads(line) for line in lines if line)
+
+    def records_size(self) -> int:
+        """Bytes of the clients' records so far."""
+        return self.records_file.stat().st_size if self.records_file.exists() else 0
 
     def install(self) -> None:
         """Chart, namespace, and the rights of the approver and the viewer."""
