@@ -128,7 +128,7 @@ def split_within_band(world: World, attempt: int, blocks: list[Block]) -> list[F
         low, high = binom.interval(BAND, total, weight / 100)
         band = f"99.9 % band {low:,.0f}–{high:,.0f}"
         sentence = f"{stage} {weight} %: the candidate got {candidate:,} of {total:,} live requests ({band})"
-        findings.append((low <= candidate <= high, sentence))
+        findings.append((bool(low <= candidate <= high), sentence))
     return findings
 
 

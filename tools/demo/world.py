@@ -61,6 +61,7 @@ class World:
     folder: Path
     cluster: Cluster
     values: dict[str, Any] = field(default_factory=dict)
+    _http: httpx.Client = field(default_factory=lambda: httpx.Client(timeout=30, trust_env=False))
     _load: subprocess.Popen[bytes] | None = None
 
     @cached_property
@@ -139,7 +140,7 @@ class World:
             httpx.HTTPError: the operator does not answer now.
         """
         url = f"{self.evidence_url}/api/v1/rollouts/{NAMESPACE}/{ROLLOUT}{path}"
-        answer = httpx.get(url, headers={"Authorization": f"Bearer {self.cluster.token('admin')}"}, timeout=30)
+        answer = self._http.get(url, headers={"Authorization": f"Bearer {self.cluster.token('admin')}"})
         answer.raise_for_status()
         if "ndjson" in answer.headers.get("content-type", ""):
             return {"lines": answer.text.splitlines()}
@@ -166,7 +167,7 @@ class World:
         """Request records as the recorder has them, of requests that started in [since, until), Unix seconds."""
         base = f"{self.values['advertise']['recorderURL']}/v1/rollouts/{NAMESPACE}/{ROLLOUT}/records"
         query = {"since": f"{since_s:.0f}", "until": f"{until_s:.0f}"}
-        with httpx.stream("GET", base, params=query, timeout=120) as answer:
+        with self._http.stream("GET", base, params=query, timeout=120) as answer:
             answer.raise_for_status()
             rest = b""
             for piece in answer.iter_bytes():
@@ -238,9 +239,7 @@ class World:
     def set_fault(self, revision: str, fault: dict[str, Any]) -> None:
         """Switch a fault on in every engine pod of a revision, through the simulator's control port."""
         for pod in self.pods(f"weighlock.dev/rollout={ROLLOUT},weighlock.dev/revision={revision}"):
-            httpx.put(
-                f"http://{pod['status']['podIP']}:{CONTROL_PORT}/faults", json=fault, timeout=5
-            ).raise_for_status()
+            self._http.put(f"http://{pod['status']['podIP']}:{CONTROL_PORT}/faults", json=fault).raise_for_status()
 
     def _gate_addresses(self) -> list[str]:
         pods = self.pods(f"weighlock.dev/gate={ROLLOUT}")

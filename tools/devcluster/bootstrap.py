@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import ssl
-import urllib.error
-import urllib.request
+import threading
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 APPLY = "application/apply-patch+yaml"  # JSON is YAML
 PROVISIONER = "devcluster/folder"
@@ -63,25 +64,51 @@ PLURALS = {
 
 
 class ApiClient:
-    """A few blocking calls with one user's token; the node has its own asynchronous client."""
+    """A few blocking calls with one user's token; the node has its own asynchronous client.
+
+    Reads of one thread share a connection: a handshake for each would cost both sides more than the answer.
+    """
 
     def __init__(self, server: str, token: str, authority: Path) -> None:
         self.server, self.token = server, token
         self.context = ssl.create_default_context(cafile=str(authority))
+        self._address = urlsplit(server)
+        self._kept = threading.local()
 
     def call(
         self, method: str, path: str, body: object = None, content_type: str = "application/json"
     ) -> tuple[int, Any]:
-        """Status and decoded answer; errors of HTTP are answers, a refused connection raises OSError."""
-        request = urllib.request.Request(self.server + path, method=method)
-        request.add_header("Authorization", f"Bearer {self.token}")
-        request.add_header("Content-Type", content_type)
+        """Status and decoded answer; errors of HTTP are answers, a server that is away raises OSError."""
         data = None if body is None else json.dumps(body).encode()
-        try:
-            with urllib.request.urlopen(request, data=data, context=self.context, timeout=10) as answer:
-                return answer.status, decode(answer.read())
-        except urllib.error.HTTPError as error:
-            return error.code, decode(error.read())
+        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": content_type}
+        if method != "GET":
+            return _ask(self._connect(), method, path, data, headers)
+        kept: http.client.HTTPSConnection | None = getattr(self._kept, "connection", None)
+        if kept is not None:
+            try:
+                return _ask(kept, method, path, data, headers)
+            except OSError:  # the server closed it meanwhile, or is another one now
+                kept.close()
+        self._kept.connection = None
+        fresh = self._connect()
+        answer = _ask(fresh, method, path, data, headers)
+        self._kept.connection = fresh
+        return answer
+
+    def _connect(self) -> http.client.HTTPSConnection:
+        host, port = self._address.hostname or "", self._address.port
+        return http.client.HTTPSConnection(host, port, context=self.context, timeout=10)
+
+
+def _ask(
+    connection: http.client.HTTPSConnection, method: str, path: str, body: bytes | None, headers: dict[str, str]
+) -> tuple[int, Any]:
+    try:
+        connection.request(method, path, body, headers)
+        answer = connection.getresponse()
+        return answer.status, decode(answer.read())
+    except http.client.HTTPException as error:
+        raise OSError(f"{method} {path}: {error!r}") from error
 
 
 def decode(body: bytes) -> Any:
