@@ -14,6 +14,7 @@ import json
 import math
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from difflib import get_close_matches
 from typing import IO, Any, cast
 
@@ -22,6 +23,7 @@ import orjson
 import zstandard
 from numpy.typing import NDArray
 
+from policies.arrow_lines import SOURCE_FIELDS, Piece, read_piece
 from policies.records import FIELD_NAMES, REQUIRED_FIELDS, VARIANTS, Kind, Outcome
 from policies.sequential import Array
 
@@ -33,6 +35,7 @@ _CODES = ("source", "outcome", "stream", "half", "ident", "pair")
 _STREAM = {None: -1, True: 1, False: 0}
 _TEXT = frozenset({str, type(None)})
 _BATCH = 20_000
+_PIECE_BYTES = 1 << 24
 _FLOATS = ("ttft_s", "e2e_s", "max_gap_s", "max_gap_at_s", "pod_age_s", "prompt_tokens", "output_tokens", "gaps_n")
 Source = tuple[str, str, str, str, str, str]
 
@@ -100,11 +103,26 @@ class Columns:
         add["source"].append(np.array([self._source(raw) for raw in rows], dtype=np.int32))
         add["outcome"].append(np.array([_OUTCOME_CODE[raw["outcome"]] for raw in rows], dtype=np.int8))
         add["stream"].append(np.array([_STREAM[raw.get("stream")] for raw in rows], dtype=np.int8))
-        arms = [raw["variant"] for raw in rows]
-        add["ident"].append(np.array(list(map(hash, zip(ids, arms, strict=True))), dtype=np.int64))
-        add["pair"].append(
-            np.array([hash(raw.get("pair") or i) for raw, i in zip(rows, ids, strict=True)], dtype=np.int64)
-        )
+        self._add_ids(ids, [raw["variant"] for raw in rows], [raw.get("pair") for raw in rows])
+
+    def add_piece(self, piece: Piece) -> None:
+        """Append columns that need no mending beyond their measurements."""
+        self.lines += piece.rows
+        add = self._parts
+        add["t_start_s"].append(piece.floats["t_start_s"])
+        for name in _FLOATS:
+            add[name].append(self._measured(piece.floats[name], piece.nulls[name]))
+        numbers = [self._source(dict(zip(SOURCE_FIELDS, values, strict=True))) for values in piece.sources]
+        add["source"].append(np.array(numbers, dtype=np.int32)[piece.source])
+        outcomes = np.array([_OUTCOME_CODE[name] for name in piece.outcomes], dtype=np.int8)
+        add["outcome"].append(outcomes[piece.outcome])
+        add["stream"].append(piece.stream)
+        self._add_ids(piece.ids, piece.variants, piece.pairs)
+
+    def _add_ids(self, ids: list[str], variants: list[str], pairs: list[Any]) -> None:
+        add = self._parts
+        add["ident"].append(np.array(list(map(hash, zip(ids, variants, strict=True))), dtype=np.int64))
+        add["pair"].append(np.array([hash(p or i) for p, i in zip(pairs, ids, strict=True)], dtype=np.int64))
         add["half"].append(np.array([zlib.crc32(i.encode()) & 1 for i in ids], dtype=np.int8))
 
     def _floats(self, values: list[Any]) -> Array:
@@ -113,9 +131,12 @@ class Columns:
             column = np.array(values, dtype=np.float64)
         except (TypeError, ValueError):
             column = np.array([v if isinstance(v, int | float) else math.nan for v in values], dtype=np.float64)
+        return self._measured(column, values.count(None))
+
+    def _measured(self, column: Array, missing: int) -> Array:
+        """The column without what no clock and no counter gives; `missing` of it are null."""
         good = (column >= 0) & (column < 1e12)
-        missing = values.count(None)
-        self.treat("badNumber", len(values) - missing - int(good.sum()))
+        self.treat("badNumber", len(column) - missing - int(good.sum()))
         return np.where(good, column, np.nan)
 
     def _source(self, raw: Mapping[str, Any]) -> int:
@@ -216,16 +237,42 @@ def read_records(raw: IO[bytes], into: Columns, variant: str | None = None) -> N
     try:
         text = open_text(raw)
         is_parquet = isinstance(text, io.BufferedReader) and text.peek(4)[:4] == b"PAR1"
-        into.add_all(_parquet_rows(text.read()) if is_parquet else _json_rows(text), variant)
+        if is_parquet:
+            into.add_all(_parquet_rows(text.read()), variant)
+        else:
+            _read_lines(text, into, variant)
     except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
         raise RecordFileError(
             "the file", f"cannot be decompressed ({error})", "write it again, it may be cut off"
         ) from error
 
 
-def _json_rows(text: Iterable[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
+def _read_lines(text: IO[bytes], into: Columns, variant: str | None) -> None:
+    """Pieces of whole lines, column by column where they are plain, else line by line; the next piece is decompressed
+    meanwhile.
+    """
+    number = 1
+    with ThreadPoolExecutor(1) as ahead:
+        waiting = ahead.submit(_next_piece, text)
+        while content := waiting.result():
+            waiting = ahead.submit(_next_piece, text)
+            piece = read_piece(content, _FLOATS, variant)
+            if piece is not None:
+                into.add_piece(piece)
+            else:
+                into.add_all(_json_rows(io.BytesIO(content), number), variant)
+            number += content.count(b"\n")
+
+
+def _next_piece(text: IO[bytes]) -> bytes:
+    """Some megabytes up to the end of a line; empty at the end of the file."""
+    content = text.read(_PIECE_BYTES)
+    return content + text.readline() if content and not content.endswith(b"\n") else content
+
+
+def _json_rows(text: Iterable[bytes], first: int = 1) -> Iterator[tuple[int, dict[str, Any]]]:
     loads = orjson.loads
-    for number, line in enumerate(text, start=1):
+    for number, line in enumerate(text, start=first):
         try:
             raw = loads(line)
         except orjson.JSONDecodeError:

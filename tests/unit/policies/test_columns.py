@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import math
+from typing import Any
 
 import numpy as np
 import orjson
@@ -11,6 +12,7 @@ import pytest
 import zstandard
 from hypothesis import given, settings
 
+from policies import record_files
 from policies.builder import BlockBuilder, builder_setup
 from policies.columns import Frame, Requests, projections, stable_blocks
 from policies.history import prepare
@@ -164,3 +166,87 @@ def test_open_requests_age_until_the_last_moment_of_the_input() -> None:
     records = [make_record(1, START_S, **fields), make_record(2, START_S + 8, **fields), make_record(3, START_S + 9)]
     requests = Requests(contract, to_columns(records), Strata())
     assert requests.readings["ttft"].bound[:2] == pytest.approx([9.5, 1.5])
+
+
+# --- two readers of one file ---
+
+
+def plain_lines(count: int) -> list[dict[str, object]]:
+    """Records with some fields left out, as tools write them."""
+    rng = np.random.default_rng(4)
+    found: list[dict[str, object]] = []
+    for i in range(count):
+        record: dict[str, object] = {
+            "id": f"r{i % (count - 5)}",  # the last five are duplicates
+            "t_start_s": 1000 + i / 10,
+            "variant": "stable" if i % 2 else "candidate",
+            "tenant": f"t{i % 7}",
+            "outcome": "ok" if i % 11 else "timeout",
+            "prompt_tokens": int(rng.integers(1, 3000)) if i % 5 else None,
+            "ttft_s": -1.0 if i % 97 == 0 else float(rng.random()),
+            "stream": None if i % 13 == 0 else bool(i % 3),
+            "kind": None if i % 17 == 0 else "live",
+            "model": "org/m",
+            "status": 200,
+        }
+        if i % 3 == 0:
+            record |= {"pair": f"r{i + 1}", "pod": f"p{i % 4}", "bucket": "0-512"}
+        found.append(record)
+    return found
+
+
+ODD = [
+    b'{"id": 7, "t_start_s": 1.5, "variant": "stable", "tenant": "t1", "outcome": "ok"}',
+    b'{"id": "n", "t_start_s": 2.5, "variant": "stable", "tenant": "t1", "outcome": "ok", "ttft_s": NaN}',
+    b'{"id": "u", "t_start_s": 2.5, "variant": "stable", "tenant": "t1", "outcome": "exploded"}',
+    b'{"id": "k", "t_start_s": 2.5, "variant": "stable", "tenant": "t1", "outcome": "ok", "kind": "odd"}',
+    b'{"id": "x", "t_start_s": -3, "variant": "stable", "tenant": "t1", "outcome": "ok"}',
+    b'{"id": "y", "t_start_s": 3, "variant": "stable", "tenant": 5, "outcome": "ok", "status": "200"}',
+    b"",
+]
+
+
+@pytest.mark.parametrize("odd", [None, *ODD])
+@pytest.mark.parametrize("variant", [None, "candidate"])
+def test_decoding_by_columns_and_by_lines_is_the_same(
+    monkeypatch: pytest.MonkeyPatch, odd: bytes | None, variant: str | None
+) -> None:
+    pytest.importorskip("pyarrow")
+    lines = [json.dumps(record).encode() for record in plain_lines(600)]
+    if odd is not None:
+        lines.insert(300, odd)
+    content = b"\n".join(lines)
+    monkeypatch.setattr(record_files, "_PIECE_BYTES", 20_000)
+    fast, slow = record_files.Columns(), record_files.Columns()
+    taken: list[int] = []
+    monkeypatch.setattr(record_files.Columns, "add_piece", _noting(taken, record_files.Columns.add_piece))
+    record_files.read_records(io.BytesIO(content), fast, variant)
+    assert taken, "no piece was decoded by columns"
+    monkeypatch.setattr(record_files, "read_piece", lambda *_: None)
+    record_files.read_records(io.BytesIO(content), slow, variant)
+    assert (fast.lines, fast.treated) == (slow.lines, slow.treated)
+    for name in ("t_start_s", "ttft_s", "prompt_tokens", "gaps_n"):
+        np.testing.assert_array_equal(fast.floats(name), slow.floats(name))
+    for name in ("outcome", "stream", "half", "ident", "pair"):
+        np.testing.assert_array_equal(fast.codes(name), slow.codes(name))
+    for columns in (fast, slow):
+        columns.sources.append(("", "", "", "", "", ""))
+    assert [fast.sources[i] for i in fast.codes("source")] == [slow.sources[i] for i in slow.codes("source")]
+
+
+def _noting(taken: list[int], add: Any) -> Any:
+    def noted(self: record_files.Columns, piece: Any) -> None:
+        taken.append(piece.rows)
+        add(self, piece)
+
+    return noted
+
+
+@pytest.mark.parametrize("wrong", [b"{broken", b"[1]", b'{"id": "a", "colour": 1}', b'{"id": "a"}'])
+def test_a_wrong_line_in_a_later_piece_has_its_number(monkeypatch: pytest.MonkeyPatch, wrong: bytes) -> None:
+    lines = [json.dumps(record).encode() for record in plain_lines(600)]
+    lines.insert(431, wrong)
+    monkeypatch.setattr(record_files, "_PIECE_BYTES", 20_000)
+    with pytest.raises(record_files.RecordFileError) as error:
+        record_files.read_records(io.BytesIO(b"\n".join(lines)), record_files.Columns())
+    assert error.value.where == "line 432"
