@@ -42,7 +42,7 @@ class EvidenceClient:
 
     async def audit(self, token: str, namespace: str, name: str, action: str, message: str) -> None:
         """Keep what this person tried without success."""
-        await self._call("POST", token, namespace, name, "/audit", {"action": action[:40], "message": message[:600]})
+        await self._call("POST", token, namespace, name, "/audit", _audit(action, message))
 
     async def close(self) -> None:
         """Let go of the connections."""
@@ -66,14 +66,30 @@ class EvidenceClient:
 
 def fetch(url: str, token: str, namespace: str, name: str, path: str = "", **params: Any) -> Any:
     """One synchronous read for the CLI; EvidenceProblem where there is no answer."""
-    target = f"{url.rstrip('/')}/api/v1/rollouts/{namespace}/{name}{path}"
     timeout = _LONG_SECONDS if path == "/rejudge" else _TIMEOUT_SECONDS
+    return _ask("GET", _target(url, namespace, name, path), token, params=params, timeout=timeout).json()
+
+
+def post_audit(url: str, token: str, namespace: str, name: str, action: str, message: str) -> None:
+    """Keep what this person tried without success, for the CLI; EvidenceProblem where the operator does not take it."""
+    _ask("POST", _target(url, namespace, name, "/audit"), token, json=_audit(action, message), timeout=_TIMEOUT_SECONDS)
+
+
+def _target(url: str, namespace: str, name: str, path: str) -> str:
+    return f"{url.rstrip('/')}/api/v1/rollouts/{namespace}/{name}{path}"
+
+
+def _audit(action: str, message: str) -> dict[str, str]:
+    return {"action": action[:40], "message": message[:600]}
+
+
+def _ask(method: str, target: str, token: str, **given: Any) -> httpx.Response:
     headers = {"Authorization": f"Bearer {token}"}
     try:
-        answer = httpx.get(target, params=params, headers=headers, timeout=timeout, trust_env=False)
+        answer = httpx.request(method, target, headers=headers, trust_env=False, **given)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise no_answer(error) from None
-    return checked(answer).json()
+    return checked(answer)
 
 
 def parse_live(content: Any) -> LiveView:

@@ -1,16 +1,28 @@
 """`weighlock approve`, `reject`, `pause`, `resume`, `abort`, `rollback`, `retry`, `skip`: one RolloutAction each.
 
-Prints what is signed, asks, and creates the object as the person of the kubeconfig.
+Prints what is signed, asks, creates the object as the person of the kubeconfig, and says what the operator made of it.
+What the API server refuses is reported to the rollout's audit trail, as the dashboard does.
 """
 
 import argparse
 import sys
+import time
+from collections.abc import Mapping
+from typing import Any
 
+from controller.adapters.evidence_client import EvidenceProblem, post_audit
 from controller.cli.errors import BadInput
-from controller.cli.kube import Cluster, register_cluster
+from controller.cli.evidence import fetch_evidence, where_and_who
+from controller.cli.kube import Cluster, Refused, register_cluster
 from controller.cli.output import emit, note
 from controller.person import WORDS, Signed, make_signed, why_not
 from crds.v1alpha1.action import ActionKind
+
+OUTCOME_SECONDS = 5.0
+"""How long the operator gets to say what becomes of an act; it needs a fraction of a second."""
+
+_POLL_SECONDS = 0.3
+APPLIED = "applied"
 
 
 def register(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +38,7 @@ def register(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Sign and create; 0 when the API server took it, 1 when the person said no."""
+    """Sign and create; 0 when it was taken, 1 when the person said no or the operator found it without effect."""
     action = ActionKind(args.command)
     if action is ActionKind.APPROVE and not args.reason.strip():
         raise BadInput("approve", "--reason", "an approval without a reason is refused", "say what you looked at")
@@ -40,11 +52,50 @@ def run(args: argparse.Namespace) -> int:
     if not args.yes and not _agreed(signed):
         note("nothing was done")
         return 1
-    created = cluster.create_action(signed.to_object())
+    created = _create(cluster, signed)
+    outcome, why = _outcome(cluster, args.name, str(created["metadata"].get("uid") or ""))
     name = created["metadata"]["name"]
     document = {"created": name, "namespace": signed.namespace, "spec": created["spec"]}
-    emit(args, document, lambda: f"rolloutaction/{name} created; weighlock status {args.name} shows what becomes of it")
-    return 0
+    emit(args, {**document, "outcome": outcome, "message": why}, lambda: _result(name, args.name, outcome, why))
+    return 0 if outcome in (None, APPLIED) else 1
+
+
+def _create(cluster: Cluster, signed: Signed) -> dict[str, Any]:
+    """Create the object; a refusal of the API server goes to the audit trail, then on to the person."""
+    try:
+        return cluster.create_action(signed.to_object())
+    except Refused as error:
+        try:
+            url, token = where_and_who(cluster)
+            post_audit(url, token, signed.namespace, signed.rollout, signed.action.value, error.problem)
+            note("the refusal is kept in the rollout's audit trail, with your name")
+        except EvidenceProblem as problem:
+            note(f"the refusal is in the API server's audit log only: {problem}")
+        raise
+
+
+def _outcome(cluster: Cluster, name: str, uid: str) -> tuple[str | None, str]:
+    """What the operator made of an act: (`applied` or the reason why not, a sentence); None while nobody knows."""
+    deadline_s = time.monotonic() + OUTCOME_SECONDS
+    while True:
+        try:
+            rows = fetch_evidence(cluster, name, "/history")["actions"]
+        except EvidenceProblem as problem:
+            return None, str(problem)
+        row: Mapping[str, Any] | None = next((r for r in rows if r["spec"].get("uid") == uid), None)
+        if row is not None:
+            return str(row["outcome"]), str(row["spec"].get("message") or "")
+        if time.monotonic() > deadline_s:
+            return None, "The operator has not dealt with it yet; an approval is kept until its step can begin."
+        time.sleep(_POLL_SECONDS)
+
+
+def _result(created: str, rollout: str, outcome: str | None, why: str) -> str:
+    if outcome == APPLIED:
+        return f"rolloutaction/{created} created and in force"
+    if outcome is None:
+        return f"rolloutaction/{created} created. {why} weighlock status {rollout} shows what becomes of it."
+    return f"rolloutaction/{created} created, WITHOUT EFFECT ({outcome}): {why}"
 
 
 def _describe(signed: Signed) -> str:

@@ -3,8 +3,9 @@
 import argparse
 from typing import Any
 
-from controller.adapters.evidence_client import EvidenceProblem, fetch
+from controller.adapters.evidence_client import EvidenceProblem
 from controller.cli.errors import BadInput
+from controller.cli.evidence import fetch_evidence
 from controller.cli.kube import Cluster, register_cluster
 from controller.cli.output import emit, note
 from controller.dashboard import words
@@ -35,7 +36,7 @@ def _history(args: argparse.Namespace, cluster: Cluster, rollout: dict[str, Any]
     """From the store; where the evidence API does not answer, what the object itself remembers."""
     params = {} if args.attempt is None else {"attempt": args.attempt}
     try:
-        return dict(_fetch(cluster, args.name, "/history", **params))
+        return dict(fetch_evidence(cluster, args.name, "/history", **params))
     except EvidenceProblem as error:
         note(f"{error} Shown is what the object's status remembers.")
     remembered = (rollout.get("status") or {}).get("history") or []
@@ -66,22 +67,13 @@ def _history(args: argparse.Namespace, cluster: Cluster, rollout: dict[str, Any]
 def _rejudge(args: argparse.Namespace, cluster: Cluster, rollout: dict[str, Any]) -> int:
     attempt = args.attempt if args.attempt is not None else int((rollout.get("status") or {}).get("attempt") or 0)
     try:
-        report = dict(_fetch(cluster, args.name, "/rejudge", attempt=attempt))
+        report = dict(fetch_evidence(cluster, args.name, "/rejudge", attempt=attempt))
     except EvidenceProblem as error:
         raise BadInput(args.name, "--rejudge", str(error), "stored counts are at the operator only") from None
     if report["problem"]:
         raise BadInput(args.name, f"attempt {attempt}", report["problem"], "choose another one with --attempt")
     emit(args, report, lambda: _rejudge_text(report))
     return 0 if report["same"] else 1
-
-
-def _fetch(cluster: Cluster, name: str, path: str, **params: Any) -> Any:
-    url, token = cluster.evidence_url(), cluster.token()
-    if not url:
-        raise EvidenceProblem("No evidence API is known (--url, $WEIGHLOCK_URL, ConfigMap weighlock-info).")
-    if not token:
-        raise EvidenceProblem("Your kubeconfig signs in with a certificate; the evidence API needs a token.")
-    return fetch(url, token, cluster.namespace, name, path, **params)
 
 
 def _text(document: dict[str, Any]) -> str:
@@ -110,7 +102,9 @@ def _decision(row: dict[str, Any]) -> str:
 def _action(row: dict[str, Any]) -> str:
     spec = row["spec"]
     reason = spec.get("reason") or "no reason given"
-    return f"attempt {row.get('attempt', 0)}: {spec.get('action')} by {spec.get('user')}: {reason} [{row['outcome']}]"
+    why = f": {spec['message']}" if spec.get("message") else ""
+    outcome = f"[{row['outcome']}{why}]"
+    return f"attempt {row.get('attempt', 0)}: {spec.get('action')} by {spec.get('user')}: {reason} {outcome}"
 
 
 def _rejudge_text(report: dict[str, Any]) -> str:

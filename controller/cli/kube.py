@@ -34,6 +34,10 @@ def register_cluster(parser: argparse.ArgumentParser) -> None:
     )
 
 
+class Refused(BadInput):
+    """The API server answered that this person may not; `problem` holds its sentence."""
+
+
 class Cluster:
     """One person at one cluster. All methods raise BadInput with the server's own sentence."""
 
@@ -128,7 +132,7 @@ def _words(error: ApiException, what: str, namespace: str) -> BadInput:
     if error.status == 401:
         return BadInput(what, "", "the cluster does not know you", "sign in again; your token may have expired")
     if error.status == 403:
-        return BadInput(what, "", f"refused: {message}", "ask whoever may")
+        return Refused(what, "", f"refused: {message}", "ask whoever may")
     return BadInput(what, "", f"the API server says {error.status}: {message}", "see its log")
 
 

@@ -4,8 +4,9 @@ import argparse
 import time
 from typing import Any
 
-from controller.adapters.evidence_client import EvidenceProblem, fetch, parse_live
+from controller.adapters.evidence_client import EvidenceProblem, parse_live
 from controller.cli.errors import BadInput
+from controller.cli.evidence import fetch_evidence
 from controller.cli.kube import Cluster, register_cluster
 from controller.cli.output import emit
 from controller.dashboard.page import Page, make_line, make_page
@@ -55,13 +56,8 @@ def _short(entry: dict[str, Any]) -> dict[str, Any]:
 
 def _live(cluster: Cluster, name: str) -> tuple[LiveView | None, str]:
     """The operator's view, or why there is none: the status of the object is enough to go on."""
-    url, token = cluster.evidence_url(), cluster.token()
-    if not url:
-        return None, "No evidence API is known (--url, $WEIGHLOCK_URL, ConfigMap weighlock-info)."
-    if not token:
-        return None, "Your kubeconfig signs in with a certificate; the evidence API needs a token."
     try:
-        return parse_live(fetch(url, token, cluster.namespace, name)), ""
+        return parse_live(fetch_evidence(cluster, name)), ""
     except EvidenceProblem as error:
         return None, str(error)
 

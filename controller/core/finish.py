@@ -114,7 +114,10 @@ def _announce(s: Snapshot, acts: Acts, outcome: Outcome, after: InferenceRollout
     before = s.status
     for refused in acts.refused:
         text = f"{refused.action.kind} by {refused.action.user} has no effect: {refused.message}"
-        actions += [EmitEvent(refused.reason, text, warning=True), _act_record(refused.action, refused.reason.value)]
+        actions += [
+            EmitEvent(refused.reason, text, warning=True),
+            _act_record(refused.action, refused.reason.value, refused.message),
+        ]
     for act in outcome.consumed:
         actions += [
             EmitEvent(Reason.ACTION_ACCEPTED, f"{act.kind} by {act.user}: {act.reason or 'no reason given'}"),
@@ -146,7 +149,8 @@ def _decision_content(s: Snapshot, outcome: Outcome, after: InferenceRolloutStat
     }
 
 
-def _act_record(act: PersonAction, outcome: str) -> Record:
+def _act_record(act: PersonAction, outcome: str, message: str = "") -> Record:
+    """message: why an act has no effect."""
     return Record(
         "action",
         {
@@ -160,6 +164,7 @@ def _act_record(act: PersonAction, outcome: str) -> Record:
                 "attempt": act.attempt,
                 "step": act.step,
                 "evidence": act.evidence,
+                **({"message": message} if message else {}),
             },
         },
     )

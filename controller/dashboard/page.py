@@ -280,7 +280,9 @@ def _action_entry(action: Mapping[str, Any], outcome: Mapping[str, Any] | None) 
     ]
     at_s = words.moment(action["metadata"].get("creationTimestamp")) or (outcome or {}).get("at_s")
     title = f"{spec.get('action', '')} · {result}"
-    return Entry(at_s, "action", title, str(spec.get("user") or ""), str(spec.get("reason") or ""), tuple(detail))
+    why = str((outcome or {}).get("spec", {}).get("message") or "")
+    text = " ".join(filter(None, (str(spec.get("reason") or ""), f"No effect: {why}" if why else "")))
+    return Entry(at_s, "action", title, str(spec.get("user") or ""), text, tuple(detail))
 
 
 def _audit_entry(row: Mapping[str, Any]) -> Entry:

@@ -41,6 +41,7 @@ class World:
     change_evidence: Callable[[str], None] = lambda evidence: None
     change_live: Callable[..., None] = lambda **values: None
     live_view: Callable[[], LiveView] = data.live_view
+    judge_action: Callable[[str, str, str], None] = lambda uid, outcome, message: None
     kube_url: str = ""
     evidence_url: str = ""
     audit: list[tuple[str, str, Mapping[str, Any]]] = field(default_factory=list)
@@ -142,6 +143,13 @@ class Source:
         self.view = data.live_view().model_copy(update={"rollout": f"{namespace}/{data.NAME}"})
         self.number = 1
         self._audit = world_audit
+        self.judged: list[dict[str, Any]] = []
+
+    def judge_action(self, uid: str, outcome: str, message: str) -> None:
+        """What the operator makes of an act, as the store keeps it."""
+        spec = {"uid": uid, "action": "approve", "user": "approver", "reason": "replayed", "message": message}
+        self.judged.append({"at_s": time.time(), "attempt": 7, "outcome": outcome, "spec": spec})
+        self.number += 1
 
     def change(self, **values: Any) -> None:
         """Say something else from now on."""
@@ -155,7 +163,10 @@ class Source:
         return self.number
 
     def history(self, rollout: str, attempt: int | None) -> dict[str, Any]:
-        return data.history() if rollout == self.view.rollout else {}
+        if rollout != self.view.rollout:
+            return {}
+        found = data.history()
+        return {**found, "actions": [*found["actions"], *self.judged]}
 
     def blocks(self, rollout: str, attempt: int) -> Iterator[Block]:
         return iter(())
@@ -214,6 +225,7 @@ def start_world() -> Iterator[World]:
                 change_evidence=change_evidence,
                 change_live=source.change,
                 live_view=lambda: source.view,
+                judge_action=source.judge_action,
                 kube_url=kube_url,
                 evidence_url=evidence_url,
                 audit=audit,

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from controller.cli import act_commands
 from controller.cli import main as cli
 from tests.e2e.dashboard_world import World, start_world
 
@@ -36,6 +37,7 @@ def run(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     path = tmp_path / "kubeconfig"
     path.write_text(yaml.safe_dump(config))
     monkeypatch.setenv("WEIGHLOCK_URL", world.evidence_url)
+    monkeypatch.setattr(act_commands, "OUTCOME_SECONDS", 0.0)
 
     def run(*arguments: str, user: str = "approver") -> int:
         return cli.main([*arguments, "--kubeconfig", str(path), "--context", user])
@@ -127,6 +129,39 @@ def test_who_may_not_is_told_the_servers_sentence(run: Run, world: World, capsys
     assert run("status", world.name, user="stranger") == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert len(world.actions()) == before
+
+
+def test_a_refused_act_is_audited_with_the_verified_name(
+    run: Run, world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.audit.clear()
+    assert run("abort", world.name, "--reason", "x", "--yes", user="viewer") == 2
+    assert [(who, what) for who, what, _ in world.audit] == [("viewer", "abort refused")]
+    assert "may not abort" in str(world.audit[0][2]["message"])
+    assert "kept in the rollout's audit trail" in capsys.readouterr().err
+    monkeypatch.setenv("WEIGHLOCK_URL", "http://127.0.0.1:9")
+    assert run("abort", world.name, "--reason", "x", "--yes", user="viewer") == 2
+    err = capsys.readouterr().err
+    assert "in the API server's audit log only" in err and "may not abort" in err.splitlines()[-1]
+
+
+def test_an_act_without_effect_is_said_in_a_sentence(
+    run: Run, world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    why = "It was given for other evidence; the evidence is now 1111111111111111."
+    world.judge_action(f"uid-{len(world.actions())}", "ApprovalWithdrawn", why)
+    assert run("approve", world.name, "--reason", "x", "--yes") == 1
+    assert f"WITHOUT EFFECT (ApprovalWithdrawn): {why}" in capsys.readouterr().out
+    world.judge_action(
+        f"uid-{len(world.actions())}", "ActionStale", "It speaks of attempt 6, and attempt 7 is current."
+    )
+    assert run("approve", world.name, "--reason", "x", "--yes", "-o", "json") == 1
+    assert answer(capsys)["message"] == "It speaks of attempt 6, and attempt 7 is current."
+    world.judge_action(f"uid-{len(world.actions())}", "applied", "")
+    assert run("approve", world.name, "--reason", "x", "--yes") == 0
+    assert "created and in force" in capsys.readouterr().out
+    assert run("history", world.name) == 0
+    assert f"[ApprovalWithdrawn: {why}]" in capsys.readouterr().out
 
 
 def test_rollback_names_its_target(run: Run, world: World) -> None:
