@@ -1,5 +1,7 @@
-"""Any value as plain JSON values. Used by the CLI's output, the evidence API and the dashboard."""
+"""Any value as plain JSON values, and the digest of such. Used all over the controller."""
 
+import hashlib
+import json
 import math
 import sys
 from collections.abc import Mapping
@@ -25,3 +27,8 @@ def jsonable(value: Any) -> Any:
     if hasattr(value, "item"):  # a numpy scalar
         return jsonable(value.item())
     return str(value)
+
+
+def digest_of(value: Any) -> str:
+    """SHA-256 in hex of plain JSON values, whatever the order of their keys."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()

@@ -26,8 +26,10 @@ from controller.evidence.views import (
     ThresholdView,
     WitnessView,
 )
-from controller.observe import Memo, Observer, host_of
+from controller.observe import Observer
 from controller.ports import DataPlane, Judgement
+from controller.reads.memo import Memo
+from controller.reads.pods import host_of
 from crds.v1alpha1.common import parse_duration_seconds
 from crds.v1alpha1.conditions import TERMINAL, Phase
 from crds.v1alpha1.policy import RolloutPolicySpec

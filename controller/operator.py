@@ -18,7 +18,7 @@ import uvicorn
 from fastapi import FastAPI, Response
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from controller.act import Actor, GateSettings
+from controller.act import Actor
 from controller.adapters.certificates import CertificateAuthority
 from controller.adapters.clock import SteadyClock
 from controller.adapters.dataplane import EnvoyDataPlane
@@ -44,6 +44,7 @@ from controller.ports import Ref, Retryable, Terminal
 from controller.queue import WorkQueue
 from controller.reconcile import Reconciler
 from controller.store.sink import EvidenceStore
+from controller.writes.gate import GateSettings
 from shadow.envoy.bootstrap import TlsFiles, Upstream
 from shadow.envoy.xds import XdsServer
 

@@ -1,7 +1,7 @@
 """What the controller needs of the outside, as protocols; controller/adapters and controller/store implement them.
 
-Used by observe.py, act.py, reconcile.py. An adapter raises `Retryable` where trying again may help and `Terminal`
-where a person must mend something; nothing else is expected.
+Used by observe.py and reads/, act.py and writes/, reconcile.py. An adapter raises `Retryable` where trying again may
+help and `Terminal` where a person must mend something; nothing else is expected.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ from controller.core.snapshot import JudgeView, Traffic
 from crds.v1alpha1.conditions import Reason
 from policies.blocks import Block
 from policies.setup import JudgeSetup
-from policies.verdict import Verdict
+from policies.verdict import Hold, Verdict
 from shadow.plan import GateConfig
 
 
@@ -76,6 +76,12 @@ class Cluster(Protocol):
     def is_reachable(self) -> bool:
         """Whether the API server answered lately."""
 
+    def fetch(self, ref: Ref) -> dict[str, Any] | None:
+        """An object of a kind that is not watched, a few seconds old at most."""
+
+    def refresh(self, ref: Ref) -> None:
+        """Read one watched object now."""
+
 
 class Lease(Protocol):
     """Who may write."""
@@ -103,10 +109,13 @@ class DataPlane(Protocol):
 class Judgement(Protocol):
     """Blocks in, verdicts out, one judge per rollout."""
 
-    def view(self, rollout: str, attempt: int, rev10: str, step: int, since_s: float) -> JudgeView:
+    def view(
+        self, rollout: str, attempt: int, rev10: str, step: int, since_s: float, guards: tuple[Hold, ...] = ()
+    ) -> JudgeView:
         """What the judge of this attempt says now (attempt 0: nothing is weighed); never waits for the network.
 
-        Starts following the rollout where nobody does yet. since_s: when the attempt began.
+        Starts following the rollout where nobody does yet. since_s: when the attempt began; guards: what the counts
+        cannot know and what forbids a PASS from now on.
         """
 
     def put_setup(self, rollout: str, attempt: int, policy: Mapping[str, Any], stable: str) -> None:

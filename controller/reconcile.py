@@ -14,8 +14,8 @@ from controller.adapters.metrics import OperatorMetrics
 from controller.core.actions import Decision
 from controller.core.machine import decide
 from controller.core.snapshot import Snapshot
-from controller.observe import CachedCluster, Observer
-from controller.ports import Ref, Retryable, Terminal
+from controller.observe import Observer
+from controller.ports import Cluster, Ref, Retryable, Terminal
 from controller.queue import WorkQueue
 from crds.v1alpha1.common import API_VERSION
 
@@ -34,7 +34,7 @@ class Reconciler:
 
     def __init__(
         self,
-        cluster: CachedCluster,
+        cluster: Cluster,
         observer: Observer,
         actor: Actor,
         queue: WorkQueue,

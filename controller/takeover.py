@@ -1,7 +1,7 @@
 """`traffic.takeOverService`: an existing Service of the user's points to the gate, and gets back what it had.
 
-Called by observe.py (is it done?) and act.py (do it, undo it). What the Service looked like is kept in an annotation on
-it, so that any later operator, or a person, can restore it.
+Called by observe.py (is it done?), act.py and writes/gate.py (do it, undo it). What the Service looked like is kept in
+an annotation on it, so that any later operator, or a person, can restore it.
 """
 
 import json
@@ -22,7 +22,7 @@ def is_taken(service: Mapping[str, Any] | None, rollout: str, uid: str) -> bool:
     if service is None:
         return False
     notes = service["metadata"].get("annotations") or {}
-    return notes.get(OWNER) == uid and service["spec"].get("selector") == {"weighlock.dev/gate": rollout}
+    return notes.get(OWNER) == uid and service["spec"].get("selector") == {variants.GATE: rollout}
 
 
 def take(cluster: Cluster, s: Snapshot, name: str) -> None:
@@ -41,7 +41,7 @@ def take(cluster: Cluster, s: Snapshot, name: str) -> None:
     kept = notes.get(ORIGINAL) or json.dumps({"selector": spec.get("selector") or {}, "ports": spec.get("ports") or []})
     port = s.spec.traffic.port if s.spec else 8000
     ports = [{**entry, "targetPort": port} for entry in spec.get("ports") or []]
-    _write(cluster, ref, service, {"weighlock.dev/gate": s.name}, ports, {ORIGINAL: kept, OWNER: s.uid})
+    _write(cluster, ref, service, {variants.GATE: s.name}, ports, {ORIGINAL: kept, OWNER: s.uid})
 
 
 def give_back(cluster: Cluster, s: Snapshot, name: str, rev10: str) -> None:

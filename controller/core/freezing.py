@@ -1,7 +1,7 @@
 """From a spec to a frozen revision, from a RunManifest object back to one, and what differs between two.
 
-Pure; called by observe.py. The revision holds roles' templates, `spec.manifest` and ConfigMap contents and nothing
-else: replicas, policy, steps and hardware never start an attempt.
+Pure; called by reads/revisions.py. The revision holds roles' templates, `spec.manifest` and ConfigMap contents and
+nothing else: replicas, policy, steps and hardware never start an attempt.
 """
 
 import json
@@ -85,14 +85,14 @@ def freeze(
         config_maps=present,
         manifest=manifest,
         resolved=resolved,
-        policy=_dump(policy),
-        traffic=_dump(spec.traffic),
-        steps=tuple(_dump(step) for step in spec.steps),
+        policy=dump(policy),
+        traffic=dump(spec.traffic),
+        steps=tuple(dump(step) for step in spec.steps),
     )
-    dumped = _dump(body)
+    dumped = dump(body)
     body = body.model_copy(update={"record": record_digest({**dumped, "createdAt": ""})})
     copies = {name: variants.copy_name(name, data) for name, data in present.items()}
-    size = len(json.dumps(_dump(body)).encode())
+    size = len(json.dumps(dump(body)).encode())
     return Frozen(
         revision10(revision),
         body,
@@ -130,13 +130,14 @@ def _resolve(
     return import_objects(objects, contents, version, salt)
 
 
-def _dump(model: Any) -> dict[str, Any]:
+def dump(model: Any) -> dict[str, Any]:
+    """A model as it stands in an object; {} for None."""
     return dict(model.model_dump(by_alias=True, mode="json", exclude_none=True)) if model is not None else {}
 
 
 def manifest_object(namespace: str, rollout: str, frozen: Frozen, attempt: int) -> dict[str, Any]:
     """The RunManifest object of a revision."""
-    spec = _dump(frozen.manifest.model_copy(update={"attempt": attempt}))
+    spec = dump(frozen.manifest.model_copy(update={"attempt": attempt}))
     return {
         "apiVersion": API_VERSION,
         "kind": "RunManifest",

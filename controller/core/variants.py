@@ -1,8 +1,8 @@
 """Objects of a variant: one Deployment (or LeaderWorkerSet) per role, and immutable copies of what it mounts.
 
-Pure builders, called by act.py (to apply) and observe.py (to compare). The pod template is the user's, byte for byte,
-plus our labels and with ConfigMap names replaced by those of our copies. Nothing here has an owner: a promotion, a
-deletion of the rollout or of its source objects must not touch a serving pod.
+Pure builders, called by writes/variants.py (to apply) and reads/workloads.py (to compare). The pod template is the
+user's, byte for byte, plus our labels and with ConfigMap names replaced by those of our copies. Nothing here has an
+owner: a promotion, a deletion of the rollout or of its source objects must not touch a serving pod.
 """
 
 import copy
@@ -17,6 +17,8 @@ from manifests.model import canonical_json
 OWNED = {"app.kubernetes.io/managed-by": "weighlock"}
 ROLLOUT, REVISION, ROLE = "weighlock.dev/rollout", "weighlock.dev/revision", "weighlock.dev/role"
 SOURCE = "weighlock.dev/source"
+GATE = "weighlock.dev/gate"
+FINALIZER = "weighlock.dev/rollout"
 SINGLE_ROLE = "server"
 _LONGEST_NAME = 253
 

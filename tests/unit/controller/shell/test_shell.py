@@ -5,14 +5,16 @@ from typing import Any
 
 import pytest
 
-from controller.act import Actor, GateSettings, is_raising
+from controller.act import Actor, is_raising
 from controller.adapters.metrics import OperatorMetrics
 from controller.core import variants
 from controller.core.machine import decide
+from controller.core.snapshot import JudgeView
 from controller.observe import Observer
 from controller.ports import Retryable
 from controller.queue import WorkQueue
 from controller.reconcile import Reconciler
+from controller.writes.gate import GateSettings
 from policies.verdict import Result
 from shadow.envoy.bootstrap import Upstream
 from shadow.plan import Stage, TrafficPlan
@@ -99,7 +101,9 @@ class Shell:
         step = self.status.get("step", {}).get("index", 0)
         verdict = make_verdict(result, step) if result else None
         attempt = self.status.get("attempt", 0)
-        self.judge.now = type(self.judge.now)(True, True, attempt, verdict, "evidence")
+        self.judge.now = JudgeView(
+            reachable=True, rebuilt=True, setup_attempt=attempt, verdict=verdict, evidence="evidence"
+        )
 
     @property
     def status(self) -> dict[str, Any]:
