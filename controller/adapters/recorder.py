@@ -25,7 +25,7 @@ from policies.contract import contract_from_mapping
 from policies.history import History, prepare
 from policies.plan import make_plan
 from policies.setup import JudgeSetup
-from policies.verdict import Result, Verdict
+from policies.verdict import Hold, Result, Verdict
 
 log = structlog.get_logger("weighlock.recorder")
 
@@ -98,6 +98,7 @@ class Feed:
         self._last_answer_s: float | None = None
         self._other_release = ""
         self._verdict: tuple[float, Verdict] | None = None
+        self._guards: tuple[Hold, ...] = ()
         self._stored: tuple[float, str] = (0.0, "")
         self._open: dict[str, int] | None = None
         self._planned: Mapping[str, Any] | None = None
@@ -106,9 +107,11 @@ class Feed:
 
     # --- what the controller asks ---
 
-    def view(self, attempt: int, rev10: str, step: int, since_s: float) -> JudgeView:
+    def view(self, attempt: int, rev10: str, step: int, since_s: float, guards: tuple[Hold, ...] = ()) -> JudgeView:
         """See `controller.ports.Judgement.view`."""
         with self._lock:
+            if guards != self._guards:
+                self._guards, self._verdict = guards, None
             if attempt != self._attempt:
                 self._attempt, self._since_s, self._is_loaded = attempt, since_s, False
                 self._judge, self._setup_attempt, self._verdict, self._seq = None, None, None, None
@@ -157,7 +160,7 @@ class Feed:
             return None
         now_s = self._clock.now()
         if self._verdict is None or now_s - self._verdict[0] > VERDICT_AGE_SECONDS:
-            self._verdict = (now_s, self._judge.verdict(now_s))
+            self._verdict = (now_s, self._judge.verdict(now_s, self._guards))
         return self._verdict[1]
 
     # --- the thread ---
@@ -250,7 +253,7 @@ class Feed:
             if block.attempt == attempt:
                 judge.add(block)
         now_s = self._clock.now()
-        verdict = judge.verdict(now_s)
+        verdict = judge.verdict(now_s, self._guards)
         self._verdict = (now_s, verdict)
         mark = evidence_hash("", attempt, verdict.step, verdict)
         if mark != self._stored[1] or now_s - self._stored[0] > STORE_VERDICT_SECONDS:
@@ -278,9 +281,11 @@ class Judgements:
         self._calibrations = Calibrations(client)
         self._traffic = TrafficWatch(client, clock)
 
-    def view(self, rollout: str, attempt: int, rev10: str, step: int, since_s: float) -> JudgeView:
+    def view(
+        self, rollout: str, attempt: int, rev10: str, step: int, since_s: float, guards: tuple[Hold, ...] = ()
+    ) -> JudgeView:
         """See the protocol."""
-        return self._feed(rollout).view(attempt, rev10, step, since_s)
+        return self._feed(rollout).view(attempt, rev10, step, since_s, guards)
 
     def put_setup(self, rollout: str, attempt: int, policy: Mapping[str, Any], stable: str) -> None:
         """See the protocol."""

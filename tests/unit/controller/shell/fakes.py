@@ -8,6 +8,7 @@ from controller.core.snapshot import DataPlane as DataPlaneView
 from controller.core.snapshot import JudgeView, Traffic
 from controller.ports import Ref, Retryable
 from policies.setup import JudgeSetup
+from policies.verdict import Hold
 from shadow.plan import GateConfig
 
 PLURALS = {
@@ -151,10 +152,14 @@ class FakeJudgement:
     def __init__(self) -> None:
         self.now = JudgeView(reachable=True, rebuilt=True)
         self.setups: list[int] = []
+        self.guards: tuple[Hold, ...] = ()
         self.seen: Traffic | None = None
         self.setup: tuple[JudgeSetup, Mapping[str, Any] | None] | None = None
 
-    def view(self, rollout: str, attempt: int, rev10: str, step: int, since_s: float) -> JudgeView:
+    def view(
+        self, rollout: str, attempt: int, rev10: str, step: int, since_s: float, guards: tuple[Hold, ...] = ()
+    ) -> JudgeView:
+        self.guards = guards
         return self.now
 
     def put_setup(self, rollout: str, attempt: int, policy: Mapping[str, Any], stable: str) -> None:
