@@ -23,6 +23,7 @@ from controller.adapters.certificates import CertificateAuthority
 from controller.adapters.clock import SteadyClock
 from controller.adapters.dataplane import EnvoyDataPlane
 from controller.adapters.kube import KubeCluster, load_configuration
+from controller.adapters.leader_label import LeaderLabel
 from controller.adapters.lease import AlwaysHeld, LeaseHolder
 from controller.adapters.metrics import OperatorMetrics
 from controller.adapters.prober import HttpProber
@@ -40,7 +41,7 @@ from controller.evidence.source import StoredEvidence
 from controller.judging import AttemptJudge
 from controller.live import LiveRollouts
 from controller.observe import Observer
-from controller.ports import Ref, Retryable, Terminal
+from controller.ports import Retryable, Terminal
 from controller.queue import WorkQueue
 from controller.reconcile import Reconciler
 from controller.store.sink import EvidenceStore
@@ -51,7 +52,8 @@ from shadow.envoy.xds import XdsServer
 log = structlog.get_logger("weighlock.operator")
 
 WORKERS = 2
-LEADER_LABEL = "weighlock.dev/leader"
+RENEW_SECONDS = 24 * 3600.0
+RENEW_RETRY_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ class Options:
     """Command line of the operator; addresses are `host:port`.
 
     namespace: where its Lease and Secrets are; watch: watched namespaces (empty: all); tls_dir: folder for mutual TLS
-    between gates, operator and recorder (None: plain text).
+    between gates, operator and recorder (None: plain text); tls_authority_secret: who signs ("": we ourselves).
     """
 
     namespace: str
@@ -74,6 +76,7 @@ class Options:
     prometheus_url: str | None = None
     leader_election: bool = True
     tls_dir: Path | None = None
+    tls_authority_secret: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -100,7 +103,12 @@ class Operator:
             if options.leader_election
             else AlwaysHeld()
         )
-        authority = CertificateAuthority(self.cluster, options.namespace, options.tls_dir) if options.tls_dir else None
+        self._label = LeaderLabel(self.cluster, options.namespace, options.environment.get("POD_NAME", ""))
+        authority = (
+            CertificateAuthority(self.cluster, options.namespace, options.tls_dir, options.tls_authority_secret)
+            if options.tls_dir
+            else None
+        )
         self._authority = authority
         self.schema = SchemaWatch(self.cluster.rest)
         self.prober = HttpProber(self.queue.add)
@@ -157,6 +165,7 @@ class Operator:
 
     def _lead(self) -> None:
         if isinstance(self.lease, LeaseHolder):
+            self._label.drop()
             self.lease.start()
             while not self.lease.is_elected.wait(0.5):
                 if self._stop.is_set():
@@ -170,13 +179,30 @@ class Operator:
             log.exception("cannot lead")
             self._exit_code = 1
             self._stop.set()
+        self._keep_certificates()
+
+    def _keep_certificates(self) -> None:
+        """Renew what ends within weeks, once a day; a failure is tried again long before that."""
+        pause_s = RENEW_SECONDS
+        while self._authority is not None and not self._stop.wait(pause_s):
+            known = [obj["metadata"] for obj in self.cluster.cached("inferencerollouts", "")]
+            try:
+                self._authority.renew((meta["namespace"], meta["name"]) for meta in known)
+                pause_s = RENEW_SECONDS
+            except (Retryable, Terminal) as error:
+                log.warning("certificates not renewed", error=str(error))
+                pause_s = RENEW_RETRY_SECONDS
 
     def _begin_to_act(self) -> None:
         """This process leads: serve gates, decide."""
+        self.cluster.fence = self.lease.is_held
         self.schema.start()
         tls = self._authority.server_files() if self._authority is not None else None
         self.xds = XdsServer(
-            self._options.xds_bind, _tls_files(tls), on_ack=lambda rollout, *_: self.queue.add(rollout)
+            self._options.xds_bind,
+            _tls_files(tls),
+            on_ack=lambda rollout, *_: self.queue.add(rollout),
+            may_speak=self.lease.may_lower,
         )
         self.xds.start_in_thread()
         data_plane = EnvoyDataPlane(self.xds)
@@ -187,7 +213,7 @@ class Operator:
         self.live = LiveRollouts(observer, data_plane, self.judgements, self.witnesses, self.provider)
         reconciler = Reconciler(self.cluster, observer, actor, self.queue, self.metrics, self._note, self.live.forget)
         self._mount_evidence(self.live)
-        self._label_leader()
+        self._label.take()
         self.metrics.leading.set(1)
         self._is_acting = True
         for obj in self.cluster.cached("inferencerollouts", ""):
@@ -204,16 +230,6 @@ class Operator:
         """Somebody else leads: this process must not write any more, and a fresh one is the safest state."""
         self._exit_code = 1
         self._stop.set()
-
-    def _label_leader(self) -> None:
-        name = self._options.environment.get("POD_NAME")
-        if not name:
-            return
-        try:
-            ref = Ref("v1", "pods", self._options.namespace, name)
-            self.cluster.patch(ref, {"metadata": {"labels": {LEADER_LABEL: "true"}}})
-        except (Retryable, Terminal) as error:
-            log.warning("pod not labelled as leader", error=str(error))
 
     # --- what is reported ---
 

@@ -34,10 +34,18 @@ def register(parser: argparse.ArgumentParser) -> None:
     add("--gate-image", default=DEFAULT_GATE_IMAGE, help="image of the gates")
     add("--no-leader-election", action="store_true", help="act without a Lease (a single process for development)")
     add("--tls-dir", default=None, help="folder for certificates: mutual TLS with gates and recorder")
+    add(
+        "--tls-authority-secret",
+        default="",
+        metavar="SECRET",
+        help="authority to sign with, tls.crt and tls.key in --namespace (default: one of our own is made)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Serve until a signal ends it, or until another operator leads (exit code 1: be restarted)."""
+    if args.tls_authority_secret and not args.tls_dir:
+        raise BadInput("--tls-authority-secret", "", "is given without --tls-dir", "name a folder for certificates")
     options = Options(
         namespace=args.namespace,
         bind=_address("--bind", args.bind),
@@ -51,6 +59,7 @@ def run(args: argparse.Namespace) -> int:
         prometheus_url=args.prometheus_url,
         leader_election=not args.no_leader_election,
         tls_dir=Path(args.tls_dir) if args.tls_dir else None,
+        tls_authority_secret=args.tls_authority_secret,
         environment=dict(os.environ),
     )
     _log_as_json()

@@ -68,25 +68,34 @@ class Installation:
         self.http, self.xds, self.blocks, self.als = (f"{host}:{free_port(host)}" for _ in range(4))
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
+    def operator(self, name: str, http: str, xds: str, advertised: str) -> list[str]:
+        """Arguments of an operator process; its database is its own, so that one sees what it decided."""
+        return [
+            "operator",
+            f"--namespace={self.namespace.name}",
+            f"--watch-namespaces={self.namespace.name}",
+            f"--bind={http}",
+            f"--xds-bind={xds}",
+            f"--advertise-xds={advertised}",
+            f"--advertise-recorder={self.als}",
+            f"--recorder-url=http://{self.blocks}",
+            f"--database=sqlite:///{self.folder}/{name}.db",
+        ]
+
+    def arguments(self, name: str) -> list[str]:
+        if name == "recorder":
+            return ["recorder", f"--bind={self.blocks}", f"--als-bind={self.als}", f"--data={self.folder}/spool"]
+        return self.operator(name, self.http, self.xds, self.xds)
+
     def start(self, name: str) -> None:
-        arguments = {
-            "recorder": ["recorder", f"--bind={self.blocks}", f"--als-bind={self.als}", f"--data={self.folder}/spool"],
-            "operator": [
-                "operator",
-                f"--namespace={self.namespace.name}",
-                f"--watch-namespaces={self.namespace.name}",
-                f"--bind={self.http}",
-                f"--xds-bind={self.xds}",
-                f"--advertise-xds={self.xds}",
-                f"--advertise-recorder={self.als}",
-                f"--recorder-url=http://{self.blocks}",
-                f"--database=sqlite:///{self.folder}/evidence.db",
-            ],
-        }[name]
-        environment = {**os.environ, "KUBECONFIG": str(self.cluster.kubeconfig()), "POD_NAME": "the-one-operator"}
+        arguments = self.arguments(name)
+        environment = {**os.environ, "KUBECONFIG": str(self.cluster.kubeconfig()), "POD_NAME": f"the-one-{name}"}
         with (self.folder / f"{name}.log").open("ab") as log:
             command = [sys.executable, "-m", "controller.cli.main", *arguments]
             self._processes[name] = subprocess.Popen(command, cwd=CHECKOUT, env=environment, stderr=log, stdout=log)
+
+    def process(self, name: str) -> subprocess.Popen[bytes]:
+        return self._processes[name]
 
     def kill(self, name: str) -> None:
         self._processes[name].send_signal(signal.SIGKILL)
@@ -165,14 +174,18 @@ class Installation:
         return {i["metadata"]["labels"].get("weighlock.dev/revision", "gate") for i in items}
 
 
-@pytest.fixture
-def installation(cluster: Cluster, namespace: Namespace, tmp_path: Path) -> Iterator[Installation]:
+def apply_crds(cluster: Cluster) -> None:
     for file in sorted((CHECKOUT / "crds" / "yaml").glob("*.yaml")):
         for obj in yaml.safe_load_all(file.read_text()):
             if obj["kind"] == "CustomResourceDefinition":
                 path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
                 assert cluster.api().call("POST", path, obj)[0] in (201, 409)
     wait_until("CRDs", lambda: cluster.api().call("GET", f"/apis/{API}/inferencerollouts")[0] == 200)
+
+
+@pytest.fixture
+def installation(cluster: Cluster, namespace: Namespace, tmp_path: Path) -> Iterator[Installation]:
+    apply_crds(cluster)
     own = Installation(cluster, namespace, tmp_path)
     own.start("recorder")
     own.start("operator")
