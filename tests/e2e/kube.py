@@ -15,12 +15,15 @@ from tools.devcluster import Cluster
 from tools.devcluster.bootstrap import ApiClient
 
 T = TypeVar("T")
+PATIENCE = 2.0
+"""Deadlines are those of a quiet machine; waiting longer costs time only where a test fails."""
 PLURALS = {"ConfigMap": "configmaps", "Pod": "pods", "Deployment": "deployments", "Secret": "secrets"}
 PLURALS |= {"Role": "roles", "RoleBinding": "rolebindings", "PersistentVolumeClaim": "persistentvolumeclaims"}
 
 
 def wait_until(what: str, look: Callable[[], T], timeout_seconds: float = 30.0) -> T:
-    """The first true value of `look`; fails the test when there is none in time."""
+    """The first true value of `look`; fails the test when there is none in time, on a machine that may be busy."""
+    timeout_seconds *= PATIENCE
     deadline = time.monotonic() + timeout_seconds
     tick = threading.Event()
     while True:

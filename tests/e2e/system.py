@@ -120,7 +120,7 @@ class System:
         def is_ready() -> bool:
             return bool(self.call("GET", path)["status"].get("readyReplicas"))
 
-        wait_until(f"{part} to be ready; see {self.cluster.state.pods}", is_ready, 90)
+        wait_until(f"{part} to be ready; see {self.cluster.state.pods}", is_ready, 180)
 
     def call(self, method: str, path: str, body: object = None, content_type: str = "application/json") -> Any:
         """As the administrator; an error of the API server fails the test."""
@@ -212,10 +212,11 @@ class Clients:
             self._process.terminate()
             self._process.wait(60)
 
-    def refresh(self) -> int:
-        """Send to the gates that are ready now, as a Service would; how many these are."""
+    def refresh(self, without: str = "") -> int:
+        """Send to the gates that are ready now (but to one, by name), as a Service would; how many these are."""
         pods = self.rollout.pods(f"weighlock.dev/gate={self.rollout.name}")
-        urls = [f"http://{pod['status']['podIP']}:8000" for pod in pods if is_ready(pod)]
+        serving = [pod for pod in pods if is_ready(pod) and pod["metadata"]["name"] != without]
+        urls = [f"http://{pod['status']['podIP']}:8000" for pod in serving]
         new = self.targets.with_suffix(".new")
         new.write_text("\n".join(urls) + "\n")
         new.rename(self.targets)

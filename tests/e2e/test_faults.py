@@ -13,15 +13,12 @@ import pytest
 from tests.e2e.chaos import WeightSampler
 from tests.e2e.kube import wait_until
 from tests.e2e.system import AT_ONCE, FULL, Clients, Rollout, System, condition, failed, is_true
-from tests.e2e.test_rollout import approve
+from tests.e2e.test_rollout import TOO_SLOW, approve
 from tools.demo import checks
 from tools.devcluster.processes import Identity
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 HANG = {"name": "ENGINESIM_FAULTS", "value": '{"hang": true}'}
-TOO_SLOW = {"slow": 6.0}
-"""The first token comes far later than the policy's margin allows (the front end alone takes 1.2 s instead of 0.2 s),
-and the engine still keeps up: a backlog would outlast its clients' patience, whatever the gates do."""
 
 
 def assert_nobody_met_the_candidate(chat: Rollout, attempt: int, clients: Clients) -> None:
@@ -85,7 +82,6 @@ def test_a_candidate_that_hangs_in_shadow(chat: Rollout, clients: Clients) -> No
     assert_nobody_met_the_candidate(chat, attempt, clients)
 
 
-@pytest.mark.soak
 def test_the_gate_flips_while_the_api_server_is_down(system: System, chat: Rollout, clients: Clients) -> None:
     stable = chat.status()["stable"]
     uids = chat.uids(stable)
@@ -96,14 +92,14 @@ def test_the_gate_flips_while_the_api_server_is_down(system: System, chat: Rollo
     system.stop_api_server()
     try:
         holding = 'weighlock_rollout_holding{rollout="serving/chat"}'
-        wait_until("the operator to hold without its lease", lambda: system.operator_metric(holding) == 1, 60)
+        wait_until("the operator to hold without its lease", lambda: system.operator_metric(holding) == 1, 120)
         assert {chat.weight_of(gate) for gate in gates} == {20}
         for url in faults:
             httpx.put(url, json=TOO_SLOW, timeout=5).raise_for_status()
-        wait_until("every gate to flip", lambda: {chat.weight_of(gate) for gate in gates} == {0}, 90)
+        wait_until("every gate to flip", lambda: {chat.weight_of(gate) for gate in gates} == {0}, 240)
     finally:
         system.cluster.up()
-    status = chat.wait_ended(attempt, "RolledBack", 120)
+    status = chat.wait_ended(attempt, "RolledBack", 240)
     assert status["reason"] == "GateFailed" and status["stable"] == stable and candidate in status["rejected"]
     assert chat.uids(stable) == uids
     assert not failed(clients.take())
@@ -125,7 +121,6 @@ def unwritable(database: Path) -> Iterator[None]:
             kept.rename(path)
 
 
-@pytest.mark.soak
 def test_a_breach_rolls_back_without_the_database(system: System, chat: Rollout, clients: Clients) -> None:
     environment = Path(f"/proc/{system.part('operator').pid}/environ").read_text().split("\0")
     folder = next(line.split("=", 1)[1] for line in environment if line.startswith("WEIGHLOCK_DATA="))
@@ -134,23 +129,22 @@ def test_a_breach_rolls_back_without_the_database(system: System, chat: Rollout,
     candidate = chat.wait_weight(20)["candidate"]
     with unwritable(Path(folder) / "weighlock.db"):
         system.kill_part("operator")
-        status = chat.wait("EvidenceNotStored", lambda s: is_true(s, "EvidenceNotStored"), 90)
+        status = chat.wait("EvidenceNotStored", lambda s: is_true(s, "EvidenceNotStored"), 180)
         assert status["step"]["weight"] == 20 and set(chat.weights()) == {20}
         chat.set_fault(candidate, **TOO_SLOW)
-        status = chat.wait_ended(attempt, "RolledBack", 90)
+        status = chat.wait_ended(attempt, "RolledBack", 240)
         assert status["reason"] == "GateFailed" and is_true(status, "EvidenceNotStored")
         assert set(chat.weights()) == {0} and not failed(clients.take())
-    chat.wait("the database to be back", lambda s: not is_true(s, "EvidenceNotStored"), 60)
+    chat.wait("the database to be back", lambda s: not is_true(s, "EvidenceNotStored"), 120)
 
     def kept() -> list[dict[str, Any]]:
         rows = system.evidence(chat, f"/history?attempt={attempt}")["decisions"]
         return [row for row in rows if row["phase"] in ("RollingBack", "RolledBack")]
 
-    decisions = wait_until("what was decided meanwhile", lambda: rows if len(rows := kept()) >= 2 else None, 60)
+    decisions = wait_until("what was decided meanwhile", lambda: rows if len(rows := kept()) >= 2 else None, 120)
     assert all(row["late"] and not row["decision"]["stored"] for row in decisions)
 
 
-@pytest.mark.soak
 def test_envoy_and_the_recorder_are_killed_in_mid_attempt(system: System, chat: Rollout, clients: Clients) -> None:
     spec = chat.spec(steps=AT_ONCE)
     sampler = WeightSampler(chat.get, lambda: [p["metadata"]["name"] for p in chat.pods("weighlock.dev/gate=chat")])
@@ -158,15 +152,14 @@ def test_envoy_and_the_recorder_are_killed_in_mid_attempt(system: System, chat: 
         attempt = chat.begin(spec)
         chat.wait_weight(20)
         gate = chat.pods("weighlock.dev/gate=chat")[0]
+        clients.refresh(without=gate["metadata"]["name"])  # as a Service does when a pod is no longer ready
         killed_at_s = kill_envoy(system, gate["metadata"]["name"])
         system.kill_part("recorder")
-        clients.refresh()
-        wait_until("the gate to be back", lambda: chat.weight_of(gate["metadata"]["name"]) == 20, 60)
+        wait_until("the gate to be back", lambda: chat.weight_of(gate["metadata"]["name"]) == 20, 120)
         system.wait_for_part("recorder")
-        wait_until("gates to be ready", lambda: clients.refresh() == 2, 60)
-        chat.wait("approval to be asked for", lambda s: is_true(s, "AwaitingApproval"), 120)
-        approve(chat)
-        chat.wait_ended(attempt, "Completed", 120)
+        wait_until("gates to be ready", lambda: clients.refresh() == 2, 120)
+        approve(chat, attempt)
+        chat.wait_ended(attempt, "Completed", 240)
     chat.take_as_stable(spec)
     assert sampler.violations == [] and sampler.seen >= {0, 20, 50}
     cut = failed(clients.take())

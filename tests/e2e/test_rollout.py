@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 
@@ -15,7 +16,12 @@ from tests.e2e.system import API, AT_ONCE, Clients, Rollout, System, condition, 
 from tools.demo import checks
 from tools.demo.world import World
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
+KILLS = 30
+SLOW_SECONDS = 300.0  # while the operator is away half of the time
+TOO_SLOW = {"slow": 6.0}
+"""The first token comes far later than the policy's margin allows (the front end alone takes 1.2 s instead of 0.2 s),
+and the engine still keeps up: a backlog would outlast its clients' patience, whatever the gates do."""
 COLUMNS = ["NAME", "PHASE", "STEP", "WEIGHT", "STABLE", "CANDIDATE", "WORST", "AGE"]
 
 
@@ -30,7 +36,7 @@ def kubectl_wait(system: System, kind: str) -> subprocess.Popen[str]:
     """`kubectl wait` for a condition, in the background."""
     command = [
         f"{Path(sys.executable).parent}/kubectl", f"--kubeconfig={system.cluster.kubeconfig()}",
-        "wait", "iro/chat", "-n", "serving", f"--for=condition={kind}", "--timeout=150s",
+        "wait", "iro/chat", "-n", "serving", f"--for=condition={kind}", "--timeout=400s",
     ]  # fmt: skip
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -85,37 +91,66 @@ def test_a_worse_change_is_rolled_back_to_what_was_stored(system: System, chat: 
     assert json.loads(rejudged.stdout)
 
 
-@pytest.mark.soak
-def test_the_operator_is_killed_at_every_stage_of_an_attempt(system: System, chat: Rollout, clients: Clients) -> None:
-    spec = chat.spec(steps=AT_ONCE)
+@pytest.mark.timeout(1500)
+def test_thirty_kills_of_the_operator_change_no_end_and_no_weight(
+    system: System, chat: Rollout, clients: Clients
+) -> None:
+    """A promotion, a stop in Shadow and a break in Bake, with the operator killed all the while at random instants."""
     sampler = WeightSampler(chat.get, lambda: [p["metadata"]["name"] for p in chat.pods("weighlock.dev/gate=chat")])
     xds = str(system.values["operator"]["xdsBind"])
-    with sampler, OperatorKiller(lambda: operator_pid(xds), 5, 9.0, seed=3) as killer:
-        attempt = chat.begin(spec)
-        chat.wait_weight(20, 90)
-        chat.wait("approval to be asked for", lambda s: is_true(s, "AwaitingApproval"), 120)
-        approve(chat)
-        chat.wait("the end", lambda s: has_ended(s, attempt), 120)
-    status = chat.status()
-    assert status["phase"] == "Completed", status["message"]
-    chat.take_as_stable(spec)
-    assert len(killer.kills) >= 3
-    assert sampler.violations == [] and sampler.samples > 100 and sampler.seen >= {0, 20, 50}
+    with sampler, OperatorKiller(lambda: operator_pid(xds), KILLS, 5.0, seed=3) as killer:
+        good = chat.spec()
+        attempt = chat.begin(good, SLOW_SECONDS)
+        approve(chat, attempt)
+        stable = chat.wait_ended(attempt, "Completed", SLOW_SECONDS)["stable"]
+        chat.take_as_stable(good)
+        uids = chat.uids(stable)
+
+        worse = chat.begin(chat.spec("--max-num-seqs=1"), SLOW_SECONDS)
+        stopped = chat.wait_ended(worse, "RolledBack", SLOW_SECONDS)
+
+        late = chat.begin({**chat.spec(steps=AT_ONCE), "bake": "10m"}, SLOW_SECONDS)
+        approve(chat, late)
+        baking = chat.wait("Bake", lambda s: s["phase"] == "Bake" or has_ended(s, late), SLOW_SECONDS)
+        chat.set_fault(baking["candidate"], **TOO_SLOW)
+        broken = chat.wait_ended(late, "RolledBack", SLOW_SECONDS)
+        wait_until("thirty kills", lambda: len(killer.kills) == KILLS, SLOW_SECONDS)
+        wait_until("gates to hold stable alone", lambda: set(chat.weights()) == {0}, 60)
+    wait_until("the operator to answer", lambda: answers(system, chat), 60)
+    assert stopped["reason"] == broken["reason"] == "GateFailed"
+    assert checks.live_requests_that_met(chat.blocks(worse)) == 0
+    assert stopped["stable"] == broken["stable"] == stable and baking["candidate"] in broken["rejected"]
+    assert chat.uids(stable) == uids
+    assert sampler.violations == [] and sampler.samples > 500 and sampler.seen >= {0, 20, 50, 100}
     assert not failed(clients.take())
+    rejudged = system.run("viewer", "weighlock", "history", "chat", "-n", "serving", "--rejudge", "-o", "json")
+    assert rejudged.returncode == 0, rejudged.stderr
 
 
-def approve(chat: Rollout) -> None:
-    """Approve until the step is entered: evidence may turn between reading and signing."""
-
-    def attempt() -> bool:
-        status = chat.status()
-        if status["step"]["weight"] != 20:
-            return True
-        if is_true(status, "AwaitingApproval"):
-            chat.takes("approve")
+def answers(system: System, chat: Rollout) -> bool:
+    """Whether the operator's evidence API is there."""
+    try:
+        return bool(system.evidence(chat))
+    except httpx.HTTPError:
         return False
 
-    wait_until("the approved step", attempt, 60)
+
+def approve(chat: Rollout, attempt: int) -> None:
+    """Approve whenever a person is asked, until the step is entered: evidence may turn between reading and signing."""
+    signed: dict[str, str] = {}
+
+    def is_entered() -> bool:
+        status = chat.status()
+        assert not has_ended(status, attempt), f"{status['phase']}: {status['message']}"
+        if status["step"]["weight"] >= 50:
+            return True
+        evidence = (status.get("verdict") or {}).get("evidence") or ""
+        is_spent = signed.get(evidence) in (status.get("appliedActions") or ())
+        if is_true(status, "AwaitingApproval") and evidence and (evidence not in signed or is_spent):
+            signed[evidence] = chat.takes("approve", evidence=evidence)
+        return False
+
+    wait_until("the approved step", is_entered, SLOW_SECONDS)
 
 
 def test_the_operator_is_killed_while_it_rolls_back(system: System, chat: Rollout, clients: Clients) -> None:
