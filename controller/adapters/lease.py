@@ -127,21 +127,25 @@ class LeaseHolder:
         return self.is_held() or (self._silent_s is not None and time.monotonic() - self._silent_s < DURATION_SECONDS)
 
     def _run(self) -> None:
-        while not self._stop.is_set():
-            tried_s = time.monotonic()
-            if self._election.try_acquire_or_renew():
-                self._renewed_s = tried_s
-                if not self.is_elected.is_set():
-                    log.info("leading", identity=self._identity)
-                self.is_elected.set()
-            elif self._renewed_s is not None and self._held_by_other():
-                self._is_lost = True
-                log.error("another operator leads", identity=self._identity)
-                self._on_lost()
-                return
-            elif self._lock.is_silent:
-                self._silent_s = tried_s  # when it was asked: an attempt that was frozen in between proves nothing
+        while not self._stop.is_set() and self.try_once():
             self._stop.wait(RETRY_SECONDS)
+
+    def try_once(self) -> bool:
+        """Take or renew the lease; False when somebody else has it after we did."""
+        tried_s = time.monotonic()
+        if self._election.try_acquire_or_renew():
+            self._renewed_s = tried_s
+            if not self.is_elected.is_set():
+                log.info("leading", identity=self._identity)
+            self.is_elected.set()
+        elif self._renewed_s is not None and self._held_by_other():
+            self._is_lost = True
+            log.error("another operator leads", identity=self._identity)
+            self._on_lost()
+            return False
+        elif self._lock.is_silent:
+            self._silent_s = tried_s  # when it was asked: an attempt that was frozen in between proves nothing
+        return True
 
     def _held_by_other(self) -> bool:
         record = self._election.observed_record
