@@ -1,6 +1,6 @@
 """The parallel layout of a manifest: ranks by kind, accelerators needed and available per replica group.
 
-Called by lint, the ledger and the operator's capacity plan, so that there is one reader of parallel sizes (case C03).
+Called by lint, the ledger and the operator's capacity plan, so that there is one reader of parallel sizes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Which acts of people are in force, and which have no effect and why.
 
-An act binds an attempt, a revision, a step and evidence; what binds something else is stale. Pure; called by
-machine.py at the start of every decision.
+An act says which attempt, revision, step and evidence its author saw. Where one of them is no longer the present one,
+the act is stale: it has no effect, and its author is told why. Pure; called by machine.py at the start of every
+decision.
 """
 
 from dataclasses import dataclass

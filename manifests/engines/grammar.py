@@ -2,7 +2,7 @@
 
 Called by :mod:`manifests.resolve` with the arguments after the launcher. Follows what the engines' own parsers do:
 argparse (vLLM with its underscores, dotted keys and ``-O``; SGLang; Dynamo), click (TensorRT-LLM), clap (TGI),
-llama.cpp's own. One parser for everybody: the diff, GPU sizing, the ledger and rollback all read its result (case C03).
+llama.cpp's own. One parser for everybody: the diff, GPU sizing, the ledger and rollback all read its result.
 """
 
 from __future__ import annotations

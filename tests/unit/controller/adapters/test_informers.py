@@ -1,4 +1,4 @@
-"""Watching an API server that misbehaves (C87): 410 in mid-stream, 401, 429, truncated JSON, deletions in the gap."""
+"""Watching an API server that misbehaves: 410 in mid-stream, 401, 429, truncated JSON, deletions in the gap."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""The Prometheus adapter over a small HTTP server: bucket edges as bounds, a reason for everything odd (C23, C49)."""
+"""The Prometheus adapter over a small HTTP server: bucket edges as bounds, a reason for everything odd."""
 
 import json
 import math

@@ -283,7 +283,7 @@ def test_acts_on_a_deleted_namesake_are_ignored(shell: Shell) -> None:
 
 
 def test_no_write_at_all_while_nothing_happens(shell: Shell) -> None:
-    """C13, C113: a steady rollout costs the API server nothing."""
+    """A steady rollout costs the API server nothing."""
     shell.once()
     shell.journal.clear()
     for _ in range(10):

@@ -8,7 +8,7 @@ from crds.v1alpha1.conditions import Phase
 from shadow.plan import Stage
 from tests.unit.controller.world import World, installed, rev_of, weighing
 
-V1, V2, V3 = rev_of("v1"), rev_of("v2"), rev_of("v3")
+V1, V2 = rev_of("v1"), rev_of("v2")
 
 
 def test_every_phase_has_a_function_and_moves() -> None:
@@ -202,7 +202,7 @@ def test_open_pause_step_waits_for_resume() -> None:
 
 
 def test_timed_pause_ends_by_itself_and_clock_jumps_do_not_matter() -> None:
-    """C51 b, c: a clock that went back gives no negative duration and no early end."""
+    """A clock that went back gives no negative duration and no early end."""
     steps = ({"canary": {"weight": 5}}, {"pause": {"duration": "10m"}}, {"ramp": {"weight": 50}})
     world = installed(steps=steps).apply("v2")
     world.run_to(Phase.SHADOW)
@@ -295,7 +295,7 @@ def test_replicas_alone_scale_what_serves() -> None:
 
 
 def test_edited_stable_is_told_and_put_back_by_a_rollback() -> None:
-    """C83: what an edit added is gone after a rollback."""
+    """What an edit added is gone after a rollback."""
     world = weighing(Phase.CANARY)
     world.pods[V1] = {"drift": "spec.containers[0].env"}
     world.settle()
