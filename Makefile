@@ -31,7 +31,7 @@ test: setup system-packages ## All tests: unit, scenarios, end to end on real pa
 	@$(BIN)/python -m pytest -m "not soak" $(PYTEST_ARGS)
 
 .PHONY: test-soak
-test-soak: setup ## Long faults: thirty kills over the demo, API server, database, Envoy (about half an hour)
+test-soak: setup ## The whole demo as a test, with the operator killed thirty times (about twenty minutes)
 	@$(BIN)/python -m tools.devcluster build
 	@$(BIN)/python -m pytest -m soak $(PYTEST_ARGS)
 
