@@ -56,8 +56,8 @@ class Witnesses(Protocol):
 class Provider(Protocol):
     """Who reads the user's Prometheus."""
 
-    def watch(self, rollout: str, metric: str, selector: str) -> None:
-        """Read this histogram of stable's pods from now on."""
+    def watch(self, rollout: str, metric: str, selector: str, candidate: str = "") -> None:
+        """Read this histogram of stable's pods from now on, and of the candidate's where their matchers are given."""
 
     def view(self, rollout: str) -> ProviderView:
         """What was read last."""
@@ -128,8 +128,11 @@ class LiveRollouts:
         engine = _engine_of(s.stored.get(s.status.stable))
         metric = ttft_histogram(engine.engine.family) if engine is not None else ""
         if self._provider is not None and metric:
-            pods = f"{s.name}-{s.status.stable}-.+"
-            self._provider.watch(s.key, metric, f'namespace="{s.namespace}",pod=~"{pods}"')
+            stable, candidate = (
+                f'namespace="{s.namespace}",pod=~"{s.name}-{revision}-.+"' if revision else ""
+                for revision in (s.status.stable, s.status.candidate)
+            )
+            self._provider.watch(s.key, metric, stable, candidate)
 
     def _ledger(self, s: Snapshot, running: Frozen | None) -> dict[str, Any] | None:
         """Memory and step-time accounts of the candidate, on the accelerator that its pods say they have."""

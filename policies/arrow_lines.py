@@ -6,6 +6,7 @@ another type, a missing value that is required, a line that is no record) gives 
 
 import io
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,18 +14,12 @@ from numpy.typing import NDArray
 
 from policies.records import VARIANTS, Kind, Outcome
 
-try:
-    import pyarrow
-    from pyarrow import compute
-    from pyarrow import json as arrow_json
-except ImportError:  # the optional dependency of the extra `parquet`: everything is read line by line
-    pyarrow = None
-
 _TEXTS = ("id", "variant", "tenant", "outcome", "pair", "revision", "kind", "bucket", "pod")
 _IGNORED_TEXTS = ("retry_of", "rollout", "model", "tokens_source")
 _IGNORED_NUMBERS = ("attempt", "step", "status", "events", "chunks")
 SOURCE_FIELDS = ("variant", "revision", "kind", "tenant", "bucket", "pod")
 _OUTCOMES, _KINDS = frozenset(o.value for o in Outcome), frozenset(k.value for k in Kind)
+LEAST_BYTES = 1 << 20  # below that, importing pyarrow costs more than it saves
 Ints = NDArray[np.int64]
 
 
@@ -47,7 +42,19 @@ class Piece:
     stream: NDArray[np.int8]
 
 
-def _schema(floats: tuple[str, ...]) -> Any:
+@cache
+def _arrow() -> Any:
+    """The package, imported when it is first of use; None where the extra `parquet` is not installed."""
+    try:
+        import pyarrow
+        import pyarrow.compute
+        import pyarrow.json
+    except ImportError:
+        return None
+    return pyarrow
+
+
+def _schema(pyarrow: Any, floats: tuple[str, ...]) -> Any:
     text, number = pyarrow.string(), pyarrow.float64()
     fields = [(name, text) for name in (*_TEXTS, *_IGNORED_TEXTS)]
     fields += [(name, number) for name in ("t_start_s", *floats, *_IGNORED_NUMBERS)]
@@ -56,9 +63,11 @@ def _schema(floats: tuple[str, ...]) -> Any:
 
 def read_piece(content: bytes, floats: tuple[str, ...], variant: str | None) -> Piece | None:
     """The columns of whole lines, or None where a line needs more care; `variant` overrides what the lines say."""
+    pyarrow = _arrow() if len(content) >= LEAST_BYTES else None
     if pyarrow is None:
         return None
-    parse = arrow_json.ParseOptions(explicit_schema=_schema(floats), unexpected_field_behavior="error")
+    arrow_json = pyarrow.json
+    parse = arrow_json.ParseOptions(explicit_schema=_schema(pyarrow, floats), unexpected_field_behavior="error")
     options = arrow_json.ReadOptions(block_size=1 << 21)
     try:
         table = arrow_json.read_json(io.BytesIO(content), read_options=options, parse_options=parse)
@@ -85,7 +94,7 @@ def _piece(table: Any, floats: tuple[str, ...], variant: str | None) -> Piece | 
         return None
     names, codes = texts["variant"]
     sources, source = _combined([texts[name] for name in SOURCE_FIELDS])
-    stream = compute.fill_null(table["stream"].cast(pyarrow.int8()), -1)
+    stream = _arrow().compute.fill_null(table["stream"].cast(_arrow().int8()), -1)
     return Piece(
         rows=table.num_rows,
         floats=columns,
@@ -107,6 +116,7 @@ def _floats(column: Any) -> NDArray[np.float64]:
 
 def _encoded(column: Any) -> tuple[list[str | None], Ints]:
     """Distinct values (None last, where there are nulls) and the number of each record's."""
+    compute = _arrow().compute
     encoded = compute.dictionary_encode(column.combine_chunks() if hasattr(column, "combine_chunks") else column)
     values = encoded.dictionary.to_pylist()
     codes = compute.fill_null(encoded.indices, len(values)).to_numpy(zero_copy_only=False).astype(np.int64)

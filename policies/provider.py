@@ -26,6 +26,23 @@ def read_vector(body: Any, is_error_count: bool = False, ledger_requests: int = 
 
     An empty vector of an error counter means zero only while the recorder saw requests (`ledger_requests`).
     """
+    entries = _entries(body)
+    if isinstance(entries, Hold):
+        return entries
+    try:
+        samples = [Sample(dict(entry["metric"]), float(entry["value"][1])) for entry in entries]
+    except (KeyError, TypeError, ValueError, IndexError):
+        return _unusable("the answer has no values in it")
+    samples = [sample for sample in samples if math.isfinite(sample.value)]
+    if samples:
+        return samples
+    if is_error_count and ledger_requests > 0:
+        return [Sample({}, 0.0)]
+    return Hold(HoldReason.NO_FRESH_DATA, "the query has no result: missing data is not good data")
+
+
+def _entries(body: Any) -> list[Any] | Hold:
+    """The entries of an instant vector, or why there are none."""
     if not isinstance(body, Mapping):
         return _unusable("the answer is no JSON object")
     if body.get("status") != "success":
@@ -36,16 +53,7 @@ def read_vector(body: Any, is_error_count: bool = False, ledger_requests: int = 
     if not isinstance(data, Mapping) or data.get("resultType") != "vector" or not isinstance(data.get("result"), list):
         kind = data.get("resultType") if isinstance(data, Mapping) else None
         return _unusable(f"the answer is a {kind}, an instant vector is needed")
-    try:
-        samples = [Sample(dict(entry["metric"]), float(entry["value"][1])) for entry in data["result"]]
-    except (KeyError, TypeError, ValueError, IndexError):
-        return _unusable("the answer has no values in it")
-    samples = [sample for sample in samples if math.isfinite(sample.value)]
-    if samples:
-        return samples
-    if is_error_count and ledger_requests > 0:
-        return [Sample({}, 0.0)]
-    return Hold(HoldReason.NO_FRESH_DATA, "the query has no result: missing data is not good data")
+    return list(data["result"])
 
 
 def _unusable(why: str) -> Hold:
@@ -76,6 +84,11 @@ class ClassicHistogram:
     edges: tuple[float, ...]
     cumulative: tuple[float, ...]
 
+    @property
+    def total(self) -> float:
+        """Number of values."""
+        return self.cumulative[-1]
+
     def above(self, threshold: float) -> tuple[float, float]:
         """Least and largest number of values above any threshold; equal where it is an edge."""
         total = self.cumulative[-1]
@@ -96,7 +109,71 @@ class ClassicHistogram:
         return (self.edges[at - 1] if at else 0.0), self.edges[at]
 
 
-def compare_quantile(stable: ClassicHistogram, candidate: ClassicHistogram, q: float, margin: float) -> Hold | None:
+@dataclass(frozen=True, slots=True)
+class NativeHistogram:
+    """A Prometheus native histogram: (low, high, count) of every bucket that holds something, in any order.
+
+    Buckets may overlap, because pods can have different resolutions: a value is known to lie in its bucket, no more.
+    """
+
+    buckets: tuple[tuple[float, float, float], ...]
+
+    @property
+    def total(self) -> float:
+        """Number of values."""
+        return sum(count for _, _, count in self.buckets)
+
+    def above(self, threshold: float) -> tuple[float, float]:
+        """Least and largest number of values above any threshold; equal where no bucket straddles it."""
+        least = sum(count for low, _, count in self.buckets if low >= threshold)
+        return least, sum(count for _, high, count in self.buckets if high > threshold)
+
+    def quantile_bounds(self, q: float) -> tuple[float, float] | None:
+        """Edges (low, high] between which the nearest-rank quantile lies; None when empty."""
+        if self.total <= 0:
+            return None
+        rank = max(1.0, math.ceil(q * self.total - 1e-9))
+        edges = sorted({edge for low, high, _ in self.buckets for edge in (low, high)})
+        high = next(e for e in edges if sum(n for _, top, n in self.buckets if top <= e) >= rank)
+        low = max((e for e in edges if sum(n for bottom, _, n in self.buckets if bottom < e) < rank), default=0.0)
+        return max(0.0, low), high
+
+    def since(self, before: "NativeHistogram") -> "NativeHistogram | None":
+        """What came after `before`; all of it after a reset; None where the buckets became finer in between."""
+        left = {(low, high): count for low, high, count in self.buckets}
+        for low, high, count in before.buckets:
+            home = next(((a, b) for a, b in left if a <= low and high <= b), None)
+            if home is None:
+                overlaps = any(a < high and low < b for a, b in left)
+                return None if overlaps and self.total >= before.total else self
+            left[home] -= count
+        if any(count < 0 for count in left.values()):
+            return self
+        return NativeHistogram(tuple((low, high, count) for (low, high), count in left.items() if count > 0))
+
+
+Histogram = ClassicHistogram | NativeHistogram
+
+
+def read_histograms(body: Any) -> list[tuple[Mapping[str, str], NativeHistogram]] | Hold:
+    """Native histograms of an instant query's JSON body with their labels, or why there are none."""
+    entries = _entries(body)
+    if isinstance(entries, Hold):
+        return entries
+    found: list[tuple[Mapping[str, str], NativeHistogram]] = []
+    try:
+        for entry in entries:
+            raw = entry["histogram"][1].get("buckets") or []
+            buckets = tuple((float(low), float(high), float(count)) for _, low, high, count in raw)
+            found.append((dict(entry["metric"]), NativeHistogram(tuple(b for b in buckets if b[2] > 0))))
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError):
+        return _unusable("the answer has no histograms in it")
+    if not found:
+        return Hold(HoldReason.NO_FRESH_DATA, "the query has no result: missing data is not good data")
+    return found
+
+
+def compare_quantile(stable: Histogram, candidate: Histogram, q: float, margin: float) -> Hold | None:
     """Why two histograms cannot say whether the candidate's quantile keeps the margin; None when their buckets can."""
     ours, theirs = candidate.quantile_bounds(q), stable.quantile_bounds(q)
     if ours is None or theirs is None:
@@ -104,7 +181,8 @@ def compare_quantile(stable: ClassicHistogram, candidate: ClassicHistogram, q: f
     (s_low, s_high), (c_low, c_high) = theirs, ours
     if math.isinf(c_high) or math.isinf(s_high):
         return Hold(HoldReason.TOO_COARSE, f"P{q * 100:g} lies in the overflow bucket: use the recorder's timings")
-    if stable.edges != candidate.edges:
+    classic = isinstance(stable, ClassicHistogram) and isinstance(candidate, ClassicHistogram)
+    if classic and stable.edges != candidate.edges:  # type: ignore[union-attr]  # both are classic here
         words = f"the arms have different bucket edges: ({s_low:g}, {s_high:g}] against ({c_low:g}, {c_high:g}]"
         return Hold(HoldReason.TOO_COARSE, words)
     if c_low > s_high * (1 + margin) or c_high <= s_low * (1 + margin):

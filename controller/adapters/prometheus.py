@@ -1,4 +1,4 @@
-"""A user's Prometheus, read for what it is worth: counters and classic histograms over a time range, with bounds.
+"""A user's Prometheus, read for what it is worth: counters and histograms (classic and native) over a time range.
 
 Used by the operator when `--prometheus-url` is given: a cross-check of stable's latency and the provider's health, for
 people. No decision depends on it. Nothing is interpolated and nothing extrapolated: increases are differences of raw
@@ -17,9 +17,19 @@ from prometheus_api_client import PrometheusConnect
 from prometheus_api_client.exceptions import PrometheusApiClientException
 from urllib3.util.retry import Retry
 
+from controller.adapters.rounds import Rounds
 from controller.evidence.views import ProviderView
 from controller.ports import Clock
-from policies.provider import ClassicHistogram, Sample, one_per_pod, read_vector
+from policies.provider import (
+    ClassicHistogram,
+    Histogram,
+    NativeHistogram,
+    Sample,
+    compare_quantile,
+    one_per_pod,
+    read_histograms,
+    read_vector,
+)
 from policies.verdict import Hold, HoldReason
 
 T = TypeVar("T")
@@ -27,6 +37,7 @@ TIMEOUT_SECONDS = 5
 EVERY_SECONDS = 15.0
 WINDOW_SECONDS = 300.0
 QUANTILE = 0.99
+MARGIN = 0.25  # of the comparison in words; gates have their own
 Series = tuple[tuple[str, str], ...]
 
 
@@ -45,16 +56,20 @@ class PrometheusReader:
         self, query: str, at_s: float, is_error_count: bool = False, ledger_requests: int = 0
     ) -> list[Sample] | Hold:
         """Samples of an instant query; see `policies.provider.read_vector` for what an empty answer means."""
+        body = self._ask(query, at_s)
+        return body if isinstance(body, Hold) else read_vector(body, is_error_count, ledger_requests)
+
+    def _ask(self, query: str, at_s: float) -> Any:
+        """The whole body of an instant query's answer, or a Hold."""
         try:
             self._client.custom_query(query, params={"time": f"{at_s:.3f}"})
-            body = self._answers.last.json()  # the client gives the result alone: warnings and type would be lost
+            return self._answers.last.json()  # the client gives the result alone: warnings and type would be lost
         except requests.RequestException as error:
             return _unavailable(f"it does not answer ({type(error).__name__})")
         except PrometheusApiClientException as error:
             return _unavailable(f"it refuses the query: {str(error)[:200]}")
         except (ValueError, KeyError, TypeError, AttributeError, IndexError):
             return _unavailable("the answer is no query result")
-        return read_vector(body, is_error_count, ledger_requests)
 
     def increase(
         self, metric: str, selector: str, since_s: float, until_s: float, ledger_requests: int = 0
@@ -89,6 +104,35 @@ class PrometheusReader:
         grown = [_grown(before[series], after[series]) for series in after if series in before]
         return _added(metric, grown) if grown else _no_data(metric)
 
+    def native(self, metric: str, selector: str, since_s: float, until_s: float) -> NativeHistogram | Hold:
+        """A native histogram over a time range, its series side by side: their resolutions may differ.
+
+        A series that was reset in between counts from its reset; one that was not there at the beginning is left out;
+        one whose buckets became finer in between refuses the whole.
+        """
+        ends = []
+        for at_s in (since_s, until_s):
+            body = self._ask(f"{metric}{{{selector}}}", at_s)
+            found = body if isinstance(body, Hold) else read_histograms(body)
+            if isinstance(found, Hold):
+                return found
+            ends.append(_one_per_series(found))
+        before, after = ends
+        parts: list[tuple[float, float, float]] = []
+        for series in after.keys() & before.keys():
+            grown = after[series].since(before[series])
+            if grown is None:
+                return Hold(HoldReason.TOO_COARSE, f"{metric} changed its buckets within the time")
+            parts += grown.buckets
+        return NativeHistogram(tuple(sorted(parts))) if parts else _no_data(metric)
+
+    def either(self, metric: str, selector: str, since_s: float, until_s: float) -> Histogram | Hold:
+        """The native histogram where the server has one, else the classic one."""
+        found = self.native(metric, selector, since_s, until_s)
+        if not isinstance(found, Hold) or found.reason is HoldReason.TOO_COARSE:
+            return found
+        return self.histogram(metric, selector, since_s, until_s)
+
     def _pair(
         self, query: str, since_s: float, until_s: float, ledger_requests: int = 0
     ) -> tuple[dict[Series, float], dict[Series, float]] | Hold:
@@ -112,6 +156,14 @@ def _unavailable(why: str) -> Hold:
 
 def _no_data(metric: str) -> Hold:
     return Hold(HoldReason.NO_FRESH_DATA, f"{metric} has no series that covers the time: missing data is not good data")
+
+
+def _one_per_series(
+    found: Sequence[tuple[Mapping[str, str], NativeHistogram]],
+) -> dict[Series, NativeHistogram]:
+    """Histograms by their labels, doubles of one pod left out."""
+    kept, _ = one_per_pod([Sample(labels, float(i)) for i, (labels, _) in enumerate(found)])
+    return {tuple(sorted(s.labels.items())): found[int(s.value)][1] for s in kept}
 
 
 def _by_series(samples: Mapping[Series, float]) -> dict[Series, dict[float, float]] | None:
@@ -146,33 +198,32 @@ def _added(metric: str, parts: Sequence[Mapping[float, float]]) -> ClassicHistog
 
 @dataclass(frozen=True, slots=True)
 class CrossCheck:
-    """What to read of a rollout: a histogram in seconds, and the label matchers of stable's pods."""
+    """What to read of a rollout: a histogram in seconds, label matchers of stable's and of the candidate's pods."""
 
     metric: str
     selector: str
+    candidate: str = ""
 
 
 class ProviderWatch:
     """Reads stable's latency every few seconds for people; implements `controller.live.Provider`."""
 
     def __init__(self, reader: PrometheusReader, clock: Clock, every_s: float = EVERY_SECONDS) -> None:
-        self._reader, self._clock, self._every_s = reader, clock, every_s
+        self._reader, self._clock = reader, clock
         self._lock = threading.Lock()
         self._checks: dict[str, CrossCheck] = {}
         self._views: dict[str, ProviderView] = {}
-        self._stop, self._wake = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._run, name="provider", daemon=True)
-        self._thread.start()
+        self._rounds = Rounds("provider", self._round, every_s)
 
-    def watch(self, rollout: str, metric: str, selector: str) -> None:
-        """Read this from now on."""
-        check = CrossCheck(metric, selector)
+    def watch(self, rollout: str, metric: str, selector: str, candidate: str = "") -> None:
+        """Read this from now on; `candidate`: label matchers of its pods, "" while it has none."""
+        check = CrossCheck(metric, selector, candidate)
         with self._lock:
             if self._checks.get(rollout) == check:
                 return
             self._checks[rollout] = check
             self._views.pop(rollout, None)
-        self._wake.set()
+        self._rounds.wake()
 
     def view(self, rollout: str) -> ProviderView:
         """What was read last."""
@@ -187,26 +238,23 @@ class ProviderWatch:
 
     def stop(self) -> None:
         """End the thread."""
-        self._stop.set()
-        self._wake.set()
+        self._rounds.stop()
 
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            self._wake.clear()
+    def _round(self) -> None:
+        with self._lock:
+            checks = dict(self._checks)
+        for rollout, check in checks.items():
+            view = look(self._reader, check, self._clock.now)
             with self._lock:
-                checks = dict(self._checks)
-            for rollout, check in checks.items():
-                view = look(self._reader, check, self._clock.now)
-                with self._lock:
-                    if self._checks.get(rollout) == check:
-                        self._views[rollout] = view
-            self._wake.wait(self._every_s)
+                if self._checks.get(rollout) == check:
+                    self._views[rollout] = view
 
 
 def look(reader: PrometheusReader, check: CrossCheck, now: Callable[[], float]) -> ProviderView:
     """One reading: the edges between which stable's P99 lies, or why there is none."""
     until_s = now()
-    found = reader.histogram(check.metric, check.selector, until_s - WINDOW_SECONDS, until_s)
+    since_s = until_s - WINDOW_SECONDS
+    found = reader.either(check.metric, check.selector, since_s, until_s)
     if isinstance(found, Hold):
         is_up = found.reason is not HoldReason.PROVIDER_UNAVAILABLE
         return ProviderView(configured=True, healthy=is_up, message=found.message, metric=check.metric, at_s=until_s)
@@ -216,12 +264,27 @@ def look(reader: PrometheusReader, check: CrossCheck, now: Callable[[], float]) 
     return ProviderView(
         configured=True,
         healthy=True,
-        message="P99 lies in the overflow bucket" if is_over else "",
+        message="P99 lies in the overflow bucket" if is_over else _beside(reader, check, found, since_s, until_s),
         metric=check.metric,
         quantile=QUANTILE,
         low_s=low,
         high_s=None if is_over else high,
-        requests=found.cumulative[-1],
+        requests=found.total,
         window_s=WINDOW_SECONDS,
         at_s=until_s,
     )
+
+
+def _beside(reader: PrometheusReader, check: CrossCheck, stable: Histogram, since_s: float, until_s: float) -> str:
+    """What the provider says of the candidate beside stable, in words for people; empty where there is none."""
+    if not check.candidate:
+        return ""
+    candidate = reader.either(check.metric, check.candidate, since_s, until_s)
+    if isinstance(candidate, Hold):
+        return f"candidate: {candidate.message}"
+    refused = compare_quantile(stable, candidate, QUANTILE, MARGIN)
+    if refused is not None:
+        return f"candidate: {refused.message}"
+    (_, top), (low, high) = (h.quantile_bounds(QUANTILE) or (0.0, 0.0) for h in (stable, candidate))
+    beyond = "beyond" if low > top * (1 + MARGIN) else "within"
+    return f"candidate's P99 lies in ({low:g}, {high:g}] s, {beyond} {1 + MARGIN:g}x stable's"

@@ -12,7 +12,7 @@ import pytest
 import zstandard
 from hypothesis import given, settings
 
-from policies import record_files
+from policies import arrow_lines, record_files
 from policies.builder import BlockBuilder, builder_setup
 from policies.columns import Frame, Requests, projections, stable_blocks
 from policies.history import prepare
@@ -217,6 +217,7 @@ def test_decoding_by_columns_and_by_lines_is_the_same(
         lines.insert(300, odd)
     content = b"\n".join(lines)
     monkeypatch.setattr(record_files, "_PIECE_BYTES", 20_000)
+    monkeypatch.setattr(arrow_lines, "LEAST_BYTES", 0)
     fast, slow = record_files.Columns(), record_files.Columns()
     taken: list[int] = []
     monkeypatch.setattr(record_files.Columns, "add_piece", _noting(taken, record_files.Columns.add_piece))
@@ -247,6 +248,7 @@ def test_a_wrong_line_in_a_later_piece_has_its_number(monkeypatch: pytest.Monkey
     lines = [json.dumps(record).encode() for record in plain_lines(600)]
     lines.insert(431, wrong)
     monkeypatch.setattr(record_files, "_PIECE_BYTES", 20_000)
+    monkeypatch.setattr(arrow_lines, "LEAST_BYTES", 0)
     with pytest.raises(record_files.RecordFileError) as error:
         record_files.read_records(io.BytesIO(b"\n".join(lines)), record_files.Columns())
     assert error.value.where == "line 432"

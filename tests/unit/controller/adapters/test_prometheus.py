@@ -13,7 +13,7 @@ import pytest
 
 from controller.adapters.prometheus import WINDOW_SECONDS, CrossCheck, PrometheusReader, ProviderWatch, look
 from controller.live import ttft_histogram
-from policies.provider import ClassicHistogram
+from policies.provider import ClassicHistogram, NativeHistogram
 from policies.verdict import Hold, HoldReason
 from tests.unit.controller.shell.fakes import FakeClock
 
@@ -184,3 +184,74 @@ def test_the_watch_reads_by_itself(server: Server) -> None:
 def test_the_engines_own_names() -> None:
     assert ttft_histogram("vllm") == TTFT
     assert ttft_histogram("unknown") == ""
+
+
+# --- native histograms ---
+
+
+def entry(pod: str, *buckets: tuple[float, float, float], **labels: str) -> dict[str, object]:
+    """One series of an instant vector of native histograms, as the API writes it."""
+    raw = [[0, str(low), str(high), str(count)] for low, high, count in buckets]
+    names: dict[str, str] = {"pod": pod, **labels}
+    count = sum(b[2] for b in buckets)
+    return {"metric": names, "histogram": [0, {"count": str(count), "sum": "1", "buckets": raw}]}
+
+
+def native(server: Server) -> NativeHistogram | Hold:
+    return PrometheusReader(server.url, 2).native(TTFT, 'pod=~"a.*"', NOW - WINDOW_SECONDS, NOW)
+
+
+def test_native_histograms_by_their_edges(server: Server) -> None:
+    server.before = [entry("a0", (0.25, 0.5, 10), (0.5, 1, 1)), entry("a1", (0.25, 0.5, 50))]
+    server.after = [
+        entry("a0", (0.25, 0.5, 100), (0.5, 1, 5)),
+        entry("a0", (0.25, 0.5, 100), (0.5, 1, 5), job="again"),  # scraped twice
+        entry("a1", (0.25, 0.5, 3), (1, 2, 2)),  # restarted in between
+        entry("a2", (0.25, 0.5, 9)),  # nobody knows how long it counted
+    ]
+    found = native(server)
+    assert isinstance(found, NativeHistogram) and found.total == 99
+    assert found.quantile_bounds(0.5) == (0.25, 0.5) and found.quantile_bounds(0.99) == (1.0, 2.0)
+    assert found.above(0.5) == (6, 6) and found.above(0.3) == (6, 99), "nothing is interpolated inside a bucket"
+
+
+def test_native_histograms_of_two_resolutions_are_added_by_bounds(server: Server) -> None:
+    server.before = [entry("a0"), entry("a1")]
+    server.after = [entry("a0", (0.5, 0.7, 50), (0.7, 1, 50)), entry("a1", (0.5, 1, 100))]
+    found = native(server)
+    assert isinstance(found, NativeHistogram)
+    assert found.quantile_bounds(0.2) == (0.5, 0.7), "fifty are surely there"
+    assert found.quantile_bounds(0.5) == (0.5, 1.0) and found.above(0.7) == (50, 150)
+
+
+def test_a_native_histogram_that_grew_coarser_is_followed_and_one_that_grew_finer_is_refused(server: Server) -> None:
+    fine, coarse = [(0.5, 0.7, 5.0), (0.7, 1.0, 5.0)], [(0.5, 1.0, 40.0)]
+    server.before, server.after = [entry("a0", *fine)], [entry("a0", *coarse)]
+    found = native(server)
+    assert isinstance(found, NativeHistogram) and found.buckets == ((0.5, 1.0, 30.0),)
+    server.before, server.after = [entry("a0", *coarse)], [entry("a0", (0.5, 0.7, 30.0), (0.7, 1.0, 30.0))]
+    refused = native(server)
+    assert isinstance(refused, Hold) and refused.reason is HoldReason.TOO_COARSE
+
+
+def test_no_native_histogram_is_not_an_empty_one(server: Server) -> None:
+    assert isinstance(native(server), Hold)
+    server.before = server.after = [{"metric": {}, "value": [0, "5"]}]
+    wrong = native(server)
+    assert isinstance(wrong, Hold) and wrong.reason is HoldReason.PROVIDER_UNAVAILABLE
+
+
+@pytest.mark.parametrize(
+    ("bounds", "words"),
+    [((0.1, 0.25), "within 1.25x"), ((2.0, 4.0), "beyond 1.25x"), ((0.25, 0.5), "too coarse for a margin")],
+)
+def test_the_candidate_beside_stable_in_words(bounds: tuple[float, float], words: str) -> None:
+    class Two(PrometheusReader):
+        """Stable's values in (0.25, 0.5] s, the candidate's in `bounds`."""
+
+        def either(self, metric: str, selector: str, since_s: float, until_s: float) -> NativeHistogram:
+            low, high = (0.25, 0.5) if selector == "stable" else bounds
+            return NativeHistogram(((low, high, 1000.0),))
+
+    view = look(Two("http://127.0.0.1:1"), CrossCheck(TTFT, "stable", "candidate"), lambda: NOW)
+    assert words in view.message and (view.low_s, view.high_s) == (0.25, 0.5)
