@@ -4,7 +4,6 @@ import json
 import os
 import random
 import signal
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -12,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from shadow.envoy.gate import ask_admin
+from tests.e2e.background import Background
 
 SAMPLE_SECONDS = 0.1
 LOOK_SECONDS = 2.0
+START_SECONDS = 0.5
 
 
 def operator_pid(xds_bind: str) -> int | None:
@@ -56,7 +57,7 @@ def _share_of_candidate(routes: list[dict[str, Any]], plan: dict[str, Any]) -> i
 
 
 @dataclass
-class WeightSampler:
+class WeightSampler(Background):
     """Compares what every gate holds with what the stored step allows, ten times a second.
 
     Attributes:
@@ -72,23 +73,11 @@ class WeightSampler:
     violations: list[str] = field(default_factory=list)
     samples: int = 0
     seen: set[int] = field(default_factory=set)
-    _stop: threading.Event = field(default_factory=threading.Event)
-    _thread: threading.Thread | None = None
 
-    def __enter__(self) -> "WeightSampler":
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        if self._thread:
-            self._thread.join(10)
-
-    def _run(self) -> None:
+    def work(self) -> None:
         pods: Sequence[str] = []
         looked = 0.0
-        while not self._stop.wait(SAMPLE_SECONDS):
+        while not self.has_ended(SAMPLE_SECONDS):
             try:
                 if time.monotonic() - looked > LOOK_SECONDS:
                     pods, looked = self.gates(), time.monotonic()
@@ -120,7 +109,7 @@ def _allowed(rollout: dict[str, Any]) -> dict[str, Any]:
 
 
 @dataclass
-class OperatorKiller:
+class OperatorKiller(Background):
     """SIGKILLs an operator `count` times at random instants, spread exponentially.
 
     Attributes:
@@ -133,22 +122,10 @@ class OperatorKiller:
     mean_gap_seconds: float
     seed: int = 7
     kills: list[float] = field(default_factory=list)
-    _stop: threading.Event = field(default_factory=threading.Event)
-    _thread: threading.Thread | None = None
 
-    def __enter__(self) -> "OperatorKiller":
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        if self._thread:
-            self._thread.join(10)
-
-    def _run(self) -> None:
+    def work(self) -> None:
         dice = random.Random(self.seed)
-        while len(self.kills) < self.count and not self._stop.wait(dice.expovariate(1 / self.mean_gap_seconds)):
+        while len(self.kills) < self.count and not self.has_ended(dice.expovariate(1 / self.mean_gap_seconds)):
             pid = self.find()
             if pid is not None:
                 os.kill(pid, signal.SIGKILL)

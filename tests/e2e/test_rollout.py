@@ -17,7 +17,6 @@ from tools.demo import checks
 from tools.demo.world import World
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
-KILLS = 30
 SLOW_SECONDS = 300.0  # while the operator is away half of the time
 TOO_SLOW = {"slow": 6.0}
 """The first token comes far later than the policy's margin allows (the front end alone takes 1.2 s instead of 0.2 s),
@@ -95,28 +94,36 @@ def test_a_worse_change_is_rolled_back_to_what_was_stored(system: System, chat: 
 def test_thirty_kills_of_the_operator_change_no_end_and_no_weight(
     system: System, chat: Rollout, clients: Clients
 ) -> None:
-    """A promotion, a stop in Shadow and a break in Bake, with the operator killed all the while at random instants."""
+    """A promotion, a stop in Shadow and a break in Bake; the operator is killed ten times in each, at random."""
     sampler = WeightSampler(chat.get, lambda: [p["metadata"]["name"] for p in chat.pods("weighlock.dev/gate=chat")])
     xds = str(system.values["operator"]["xdsBind"])
-    with sampler, OperatorKiller(lambda: operator_pid(xds), KILLS, 5.0, seed=3) as killer:
+
+    def ten_kills(seed: int) -> OperatorKiller:
+        return OperatorKiller(lambda: operator_pid(xds), 10, 8.0, seed)
+
+    with sampler:
         good = chat.spec()
-        attempt = chat.begin(good, SLOW_SECONDS)
-        approve(chat, attempt)
-        stable = chat.wait_ended(attempt, "Completed", SLOW_SECONDS)["stable"]
+        with ten_kills(1) as promotion:
+            attempt = chat.begin(good, SLOW_SECONDS)
+            approve(chat, attempt)
+            stable = chat.wait_ended(attempt, "Completed", SLOW_SECONDS)["stable"]
+            promotion.finish()
         chat.take_as_stable(good)
         uids = chat.uids(stable)
-
-        worse = chat.begin(chat.spec("--max-num-seqs=1"), SLOW_SECONDS)
-        stopped = chat.wait_ended(worse, "RolledBack", SLOW_SECONDS)
-
-        late = chat.begin({**chat.spec(steps=AT_ONCE), "bake": "10m"}, SLOW_SECONDS)
-        approve(chat, late)
-        baking = chat.wait("Bake", lambda s: s["phase"] == "Bake" or has_ended(s, late), SLOW_SECONDS)
-        chat.set_fault(baking["candidate"], **TOO_SLOW)
-        broken = chat.wait_ended(late, "RolledBack", SLOW_SECONDS)
-        wait_until("thirty kills", lambda: len(killer.kills) == KILLS, SLOW_SECONDS)
+        with ten_kills(2) as stop:
+            worse = chat.begin(chat.spec("--max-num-seqs=1"), SLOW_SECONDS)
+            stopped = chat.wait_ended(worse, "RolledBack", SLOW_SECONDS)
+            stop.finish()
+        with ten_kills(3) as late:
+            attempt = chat.begin({**chat.spec(steps=AT_ONCE), "bake": "10m"}, SLOW_SECONDS)
+            approve(chat, attempt)
+            baking = chat.wait("Bake", lambda s: s["phase"] == "Bake" or has_ended(s, attempt), SLOW_SECONDS)
+            chat.set_fault(baking["candidate"], **TOO_SLOW)
+            broken = chat.wait_ended(attempt, "RolledBack", SLOW_SECONDS)
+            late.finish()
         wait_until("gates to hold stable alone", lambda: set(chat.weights()) == {0}, 60)
     wait_until("the operator to answer", lambda: answers(system, chat), 60)
+    assert len(promotion.kills + stop.kills + late.kills) == 30
     assert stopped["reason"] == broken["reason"] == "GateFailed"
     assert checks.live_requests_that_met(chat.blocks(worse)) == 0
     assert stopped["stable"] == broken["stable"] == stable and baking["candidate"] in broken["rejected"]
