@@ -15,6 +15,7 @@ import numpy as np
 from policies import blocks, histogram
 from policies.blocks import Block, Cell
 from policies.contract import OTHER_TENANT, SERVED, Check, CheckKind, Contract, sentinels
+from policies.expectation import with_aims
 from policies.projection import Strata, Stratum, judged, outcome_counts
 from policies.records import STABLE
 from policies.sequential import Array
@@ -138,7 +139,7 @@ def prepare(
         refused_share=refused / everything,
         warnings=tuple(warnings),
     )
-    return _with_merged(setup, history, share)
+    return _with_merged(with_aims(setup, history, share), history, share)
 
 
 def _with_merged(setup: JudgeSetup, history: History, share: float) -> JudgeSetup:

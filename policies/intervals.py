@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtr, betaincinv, ndtri
 
-from policies.sequential import FAIL_FACTORS, PASS_FACTORS, Array, bernoulli_llr, log_mean, ratio_llr
+from policies.sequential import FAIL_FACTORS, PASS_FACTORS, Array, aimed, bernoulli_llr, log_mean, log_sum, ratio_llr
 
 Bools = NDArray[np.bool_]
 
@@ -57,29 +57,37 @@ def _bisect(inside: Callable[[Array], Bools], low: Array, high: Array, steps: in
     return low
 
 
-def critical_counts(n: Array, p0: Array, alpha: float) -> tuple[Array, Array]:
+def _pass_mixture(size: int, aim: Array | None) -> tuple[Array, Array]:
+    """Alternatives of PASS and the logarithms of their weights, [S, J] each, as the judge has them."""
+    return aimed(PASS_FACTORS, np.full(size, np.nan) if aim is None else aim)
+
+
+def critical_counts(n: Array, p0: Array, alpha: float, aim: Array | None = None) -> tuple[Array, Array]:
     """(k_pass, k_fail) per element: largest real k with PASS evidence >= 1/alpha, smallest with FAIL evidence.
 
-    n: effective trials (real), p0: allowed share, same shape; NaN where no k reaches it. The mixture is the judge's own
-    grid, so that an interval never contradicts a verdict. Used for the time-uniform interval of a quantile,
-    [X_(n - k_fail + 1), X_(n - k_pass)] (Howard and Ramdas 2022).
+    n: effective trials (real), p0: allowed share, same shape; NaN where no k reaches it. The mixture is the judge's
+    own, with the check's aim [S] (None: the grid alone), so that an interval never contradicts a verdict. Used for the
+    time-uniform interval of a quantile, [X_(n - k_fail + 1), X_(n - k_pass)] (Howard and Ramdas 2022).
     """
     target = math.log(1.0 / alpha)
     ceiling = np.where(p0 < 0.4, 0.5, (1.0 + p0) / 2.0)
     above = np.minimum(p0[:, None] * np.array(FAIL_FACTORS), ceiling[:, None])
-    below = p0[:, None] * np.array(PASS_FACTORS)
+    below, weights = _pass_mixture(len(p0), aim)
 
-    def reaches(k: Array, grid: Array) -> Bools:
-        return log_mean(bernoulli_llr(k, n, p0, grid)) >= target
+    def fails(k: Array) -> Bools:
+        return log_mean(bernoulli_llr(k, n, p0, above)) >= target
+
+    def passes(k: Array) -> Bools:
+        return log_sum(bernoulli_llr(k, n, p0, p0[:, None] * below) + weights) >= target
 
     mean = n * p0
     zero = np.zeros_like(mean)
-    k_pass = np.where(reaches(zero, below), _bisect(lambda k: reaches(k, below), zero, mean), np.nan)
-    k_fail = np.where(reaches(n, above), _bisect(lambda k: reaches(k, above), n, mean), np.nan)
+    k_pass = np.where(passes(zero), _bisect(passes, zero, mean), np.nan)
+    k_fail = np.where(fails(n), _bisect(fails, n, mean), np.nan)
     return k_pass, k_fail
 
 
-def share_intervals(k: Array, n: Array, alpha: float) -> tuple[Array, Array]:
+def share_intervals(k: Array, n: Array, alpha: float, aim: Array | None = None) -> tuple[Array, Array]:
     """Time-uniform bounds of shares: all p with neither FAIL nor PASS evidence of 1/alpha (real k, n allowed.
 
     (0, 1) for n = 0).
@@ -92,8 +100,10 @@ def share_intervals(k: Array, n: Array, alpha: float) -> tuple[Array, Array]:
         grid = np.minimum(p[:, None] * np.array(FAIL_FACTORS), ceiling[:, None])
         return log_mean(bernoulli_llr(k, n, p, grid)) >= target
 
+    below, weights = _pass_mixture(len(n), aim)
+
     def passes(p: Array) -> Bools:
-        return log_mean(bernoulli_llr(k, n, p, p[:, None] * np.array(PASS_FACTORS))) >= target
+        return log_sum(bernoulli_llr(k, n, p, p[:, None] * below) + weights) >= target
 
     least, most = np.full_like(rate, 1e-9), np.full_like(rate, 1.0 - 1e-9)
     low = np.where(fails(least), _bisect(fails, least, rate), 0.0)
@@ -101,7 +111,9 @@ def share_intervals(k: Array, n: Array, alpha: float) -> tuple[Array, Array]:
     return low, high
 
 
-def ratio_intervals(k_c: Array, k_b: Array, n_c: Array, n_b: Array, alpha: float) -> tuple[Array, Array]:
+def ratio_intervals(
+    k_c: Array, k_b: Array, n_c: Array, n_b: Array, alpha: float, aim: Array | None = None
+) -> tuple[Array, Array]:
     """Time-uniform bounds of the ratio of event rates, candidate to stable (real counts allowed.
 
     NaN where unbounded).
@@ -111,8 +123,10 @@ def ratio_intervals(k_c: Array, k_b: Array, n_c: Array, n_b: Array, alpha: float
     def fails(theta: Array) -> Bools:
         return log_mean(ratio_llr(k_c, k_b, n_c, n_b, theta, np.array(FAIL_FACTORS))) >= target
 
+    below, weights = _pass_mixture(len(n_c), aim)
+
     def passes(theta: Array) -> Bools:
-        return log_mean(ratio_llr(k_c, k_b, n_c, n_b, theta, np.array(PASS_FACTORS))) >= target
+        return log_sum(ratio_llr(k_c, k_b, n_c, n_b, theta, below) + weights) >= target
 
     with np.errstate(divide="ignore", invalid="ignore"):
         middle = np.clip(((k_c + 1e-9) / n_c) / ((k_b + 1e-9) / n_b), 1e-6, 1e6)
@@ -127,7 +141,9 @@ def ratio_intervals(k_c: Array, k_b: Array, n_c: Array, n_b: Array, alpha: float
     return low, high
 
 
-def critical_ratio_counts(k_b: Array, n_c: Array, n_b: Array, alpha: float) -> tuple[Array, Array]:
+def critical_ratio_counts(
+    k_b: Array, n_c: Array, n_b: Array, alpha: float, aim: Array | None = None
+) -> tuple[Array, Array]:
     """(k_pass, k_fail): largest candidate count with PASS evidence against "rate ratio >= 1", smallest with FAIL
     evidence.
 
@@ -136,12 +152,17 @@ def critical_ratio_counts(k_b: Array, n_c: Array, n_b: Array, alpha: float) -> t
     """
     target = math.log(1.0 / alpha)
 
-    def reaches(k: Array, grid: tuple[float, ...]) -> Bools:
-        return log_mean(ratio_llr(k, k_b, n_c, n_b, 1.0, np.array(grid))) >= target
+    below, weights = _pass_mixture(len(n_c), aim)
+
+    def fails(k: Array) -> Bools:
+        return log_mean(ratio_llr(k, k_b, n_c, n_b, 1.0, np.array(FAIL_FACTORS))) >= target
+
+    def passes(k: Array) -> Bools:
+        return log_sum(ratio_llr(k, k_b, n_c, n_b, 1.0, below) + weights) >= target
 
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = np.minimum(np.where(n_b > 0, k_b * n_c / n_b, 0.0), n_c)
     zero = np.zeros_like(mean)
-    k_pass = np.where(reaches(zero, PASS_FACTORS), _bisect(lambda k: reaches(k, PASS_FACTORS), zero, mean), np.nan)
-    k_fail = np.where(reaches(n_c, FAIL_FACTORS), _bisect(lambda k: reaches(k, FAIL_FACTORS), n_c, mean), np.nan)
+    k_pass = np.where(passes(zero), _bisect(passes, zero, mean), np.nan)
+    k_fail = np.where(fails(n_c), _bisect(fails, n_c, mean), np.nan)
     return k_pass, k_fail

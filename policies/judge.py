@@ -15,6 +15,7 @@ from policies import statefile
 from policies.blocks import Block, Thresholds
 from policies.contract import SERVED, Check, CheckKind
 from policies.explain import make_verdict
+from policies.growth import DEFAULT_AIM
 from policies.guards import Guard, guard_counts, guard_kinds, uneven_tenants
 from policies.history import ENOUGH, FEWEST, quantile_setup
 from policies.projection import Ints, Keys, Projected, Strata, Stratum, judged, merge_into, project
@@ -128,6 +129,7 @@ class Judge:
             check.metric != SERVED.metric and not check.sentinel,
             max(1, round(self.contract.freshness_s / self.contract.block_s)),
             has_pairs=kind is CheckKind.QUANTILE_REL and not check.sentinel,
+            aim=self._aims(number),
         )
         rates = np.array([s.rate_rps for s in self.setups]) * self.contract.block_s
         if len(rates) and rates.any():
@@ -137,6 +139,14 @@ class Judge:
     def _nulls(self, number: int) -> Array:
         nulls = (s.checks[number].null for s in self.setups)
         return np.array([np.nan if value is None else value for value in nulls], dtype=float)
+
+    def _aims(self, number: int) -> Array:
+        """Aims of a check's PASS evidence; strata that pass together need the same: the one nearest to the bound."""
+        aims = np.array([np.nan if s.checks[number].aim is None else s.checks[number].aim for s in self.setups])
+        nearest = np.fmin if self.checks[number].kind is CheckKind.GOODPUT_REL else np.fmax
+        joined = np.full(len(aims), np.nan)
+        nearest.at(joined, self.groups, aims)
+        return np.asarray(joined[self.groups], dtype=float)
 
     def _make_keys(self) -> Keys:
         def column(number: int, stable: bool) -> Ints:
@@ -272,7 +282,7 @@ class Judge:
         """Make room after strata were added (also while restoring); `before` = strata, tenants, buckets until now."""
         self.groups = np.concatenate([self.groups, np.arange(before[0], self.strata.size, dtype=np.int64)])
         for number, track in enumerate(self.tracks):
-            track.grow(before, self._nulls(number))
+            track.grow(before, self._nulls(number), self._aims(number))
         for guard in self.guards:
             guard.grow(before, self.strata.size)
         for variant, seen in self.step_requests.items():
@@ -282,12 +292,13 @@ class Judge:
     def _newcomer(self, check: Check) -> CheckSetup:
         """Limits hold for a stratum at once; a margin has to wait for stable's threshold in the stratum."""
         number = self.checks.index(check)
-        if check.kind in (CheckKind.QUANTILE_REL,):
-            return CheckSetup(-1, -1, None)
+        if check.kind is CheckKind.QUANTILE_REL:
+            return CheckSetup(-1, -1, None, aim=DEFAULT_AIM)
         known = [s.checks[number] for s in self.setups if s.checks[number].null is not None]
         if known:
             nulls = sorted(c.null for c in known if c.null is not None)
-            return CheckSetup(known[0].stable_us, known[0].candidate_us, nulls[len(nulls) // 2])
+            aim = None if check.kind is CheckKind.GOODPUT_REL else DEFAULT_AIM
+            return CheckSetup(known[0].stable_us, known[0].candidate_us, nulls[len(nulls) // 2], aim=aim)
         return CheckSetup(-1, -1, None)
 
     def _observe(self, block: Projected, is_of_step: bool) -> None:
@@ -333,6 +344,7 @@ class Judge:
             found = quantile_setup(check, bins, fewest) if bins else None
             if found is not None and found.stable_us >= 0:
                 checks = self.setups[place].checks
+                found = replace(found, aim=checks[number].aim)  # it was fixed before any request
                 checks = (*checks[:number], found, *checks[number + 1 :])
                 self.setups[place] = replace(self.setups[place], checks=checks)
                 changed = True

@@ -18,7 +18,10 @@ from policies.sequential import Array
 FACTORS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)
 """Ratios of discordant rates; small ones, because pairing makes a good candidate's ratio small."""
 ENOUGH_PAIRS = 100.0
-WORTH = 0.6
+WORTH, STILL_WORTH = 0.6, 0.5
+"""Correlation from which a stratum turns to pairs, and down to which it then keeps to them."""
+AIM = 0.8
+"""Pairs aim so much lower than single requests: what both members share no longer blurs the ratio."""
 MOSTLY_COPIES = 0.8
 _MEMORY = 0.9  # per block, of the share of copies
 
@@ -45,10 +48,11 @@ class PairSums:
 
 
 class PairEvidence:
-    """Evidence of pairs for one check, all strata."""
+    """Evidence of pairs for one check, all strata; `aim` [S] is that of single requests."""
 
-    def __init__(self, size: int) -> None:
-        self.log_pass: Array = np.zeros((size, len(FACTORS)))
+    def __init__(self, aim: Array) -> None:
+        size = len(aim)
+        self.factors, self.log_pass = seq.aimed(FACTORS, AIM * aim)
         self.moments: Array = np.zeros((6, size))
         self.pairs: Array = np.zeros(size)  # used as evidence
         self.copies: Array = np.zeros(size)  # decaying share of copies among the candidate's requests
@@ -66,11 +70,12 @@ class PairEvidence:
 
     def chosen(self) -> NDArray[np.bool_]:
         """Strata whose next block is judged by pairs; depends on past blocks only."""
-        return np.asarray((np.nan_to_num(self.correlation(), nan=0.0) >= WORTH) & (self.copies >= MOSTLY_COPIES))
+        least = np.where(self.pairs > 0, STILL_WORTH, WORTH)
+        return np.asarray((np.nan_to_num(self.correlation(), nan=0.0) >= least) & (self.copies >= MOSTLY_COPIES))
 
     def step(self, sums: PairSums, candidates: Array, chosen: NDArray[np.bool_], phi: Array) -> Array:
         """One block; returns the tempered log likelihood ratios [S, J] of the chosen strata (zero elsewhere)."""
-        llr = seq.ratio_llr(sums.only_c, sums.only_s, sums.n, sums.n, 1.0, np.array(FACTORS))
+        llr = seq.ratio_llr(sums.only_c, sums.only_s, sums.n, sums.n, 1.0, self.factors)
         phi = np.maximum(phi, 1.0 + self._dependence(sums))
         tempered = np.where(chosen[:, None], llr / phi[:, None], 0.0)
         self.pairs = self.pairs + np.where(chosen, sums.n, 0.0)
@@ -97,13 +102,15 @@ class PairEvidence:
         """Take the ratios of `step`, after grouping."""
         self.log_pass = self.log_pass + llr
 
-    def log_evidence(self) -> Array:
-        """Log E per stratum; 0 where pairs never spoke."""
-        return seq.log_mean(self.log_pass) if len(self.log_pass) else np.zeros(0)
+    def log_evidence(self, places: NDArray[np.int64]) -> Array:
+        """Log E of some strata; 0 where pairs never spoke."""
+        return seq.log_sum(self.log_pass[places])
 
-    def grow(self, extra: int) -> None:
-        """Room for `extra` new strata."""
-        self.log_pass = np.vstack([self.log_pass, np.zeros((extra, len(FACTORS)))])
+    def grow(self, aim: Array) -> None:
+        """Room for new strata; `aim` [S] of all."""
+        extra = len(aim) - len(self.log_pass)
+        self.factors, prior = seq.aimed(FACTORS, AIM * aim)
+        self.log_pass = np.vstack([self.log_pass, prior[len(self.log_pass) :]])
         self.moments = np.hstack([self.moments, np.zeros((6, extra))])
         for name in ("pairs", "copies", "residual", "variance"):
             setattr(self, name, np.concatenate([getattr(self, name), np.zeros(extra)]))

@@ -6,61 +6,21 @@ requests, times phi. Pure.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from policies import blocks, histogram
 from policies.contract import SERVED, Check, CheckKind
+from policies.expectation import expected_rates
+from policies.growth import absolute_drift, ratio_drift, requests_for
 from policies.history import History
 from policies.projection import Stratum
-from policies.sequential import GOODPUT_PASS_FACTORS, PASS_FACTORS, Array
+from policies.sequential import GOODPUT_PASS_FACTORS, PASS_FACTORS, Array, aimed
 from policies.setup import JudgeSetup
 
 Z90 = 1.2815515655446004
-
-
-def absolute_drift(p: float, p0: float, factors: Sequence[float]) -> tuple[Array, Array]:
-    """(I, V) per candidate request and alternative, for event share `p` tested against `p0` x factors."""
-    grid = np.minimum(p0 * np.array(factors), 1.0 - 1e-9)
-    with np.errstate(divide="ignore"):
-        a, b = np.log(grid) - math.log(p0), np.log1p(-grid) - math.log1p(-p0)
-    return _moments(p, a, b)
-
-
-def _moments(p: float, a: Array, b: Array) -> tuple[Array, Array]:
-    with np.errstate(invalid="ignore"):
-        drift = np.where(np.isneginf(a), b if p == 0 else -np.inf, p * a + (1 - p) * b)
-        variance = np.where(np.isneginf(a), 0.0, p * (1 - p) * (a - b) ** 2)
-    return np.asarray(drift), np.asarray(variance)
-
-
-def ratio_drift(p_c: float, p_b: float, share: float, theta0: float, factors: Sequence[float]) -> tuple[Array, Array]:
-    """(I, V) per candidate request for event rates p_c, p_b; `share` = candidate's part of all requests."""
-    r = (1.0 - share) / share
-    theta = theta0 * np.array(factors)
-    with np.errstate(divide="ignore"):
-        pi, pi0 = theta / (theta + r), theta0 / (theta0 + r)
-        a, b = np.log(pi) - math.log(pi0), np.log1p(-pi) - math.log1p(-pi0)
-    with np.errstate(invalid="ignore"):
-        drift = np.where(np.isneginf(a), r * p_b * b if p_c == 0 else -np.inf, p_c * a + r * p_b * b)
-        variance = np.where(np.isneginf(a), 0.0, p_c * a**2 + r * p_b * b**2)
-    return np.asarray(drift), np.asarray(variance)
-
-
-def requests_for(drift: Array, variance: Array, level: float, z: float, start: Array | float = 0.0) -> float | None:
-    """Candidate requests until some alternative reaches `level` + ln J nats from `start`; z = 0 for the median.
-
-    None = never.
-    """
-    target = level + math.log(len(drift)) - start
-    with np.errstate(divide="ignore", invalid="ignore"):
-        need = target / drift + z * np.sqrt(np.maximum(target, 0.0) * variance / drift**3)
-    need = np.where((drift > 0) & np.isfinite(need), np.maximum(need, 0.0), np.inf)
-    best = float(need.min())
-    return None if math.isinf(best) else best
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +92,7 @@ def _plan_row(
     need: list[float | None] = [None, None]
     if drift is not None and stratum.checks[number].null is not None:
         level = math.log(1.0 / setup.contract.alpha_promote)
-        need = [requests_for(drift[0], drift[1], level, z) for z in (0.0, Z90)]
+        need = [requests_for(drift[0], drift[1], level, z, drift[2]) for z in (0.0, Z90)]
     counts = [None if n is None else math.ceil(n * phi) for n in need]
     candidate_rps = rate_rps * share
     minutes = None if counts[1] is None or candidate_rps <= 0 else counts[1] / candidate_rps / 60.0
@@ -155,41 +115,20 @@ def _advice(check: Check, minutes: float | None, limit: float, rate_rps: float) 
 
 def _expected_drift(
     setup: JudgeSetup, history: History, place: Stratum, number: int, share: float
-) -> tuple[Array, Array] | None:
+) -> tuple[Array, Array, Array] | None:
+    """(I, V, logarithm of the prior weight) by alternative, of an identical candidate; None where nothing is known."""
     check = setup.checks[number]
     values = next(s for s in setup.strata if (s.tenant, s.bucket) == place).checks[number]
-    if values.null is None:
+    rates = expected_rates(history, check, place, values)
+    if rates is None or values.null is None:
         return None
-    if check.metric in blocks.LATENCIES:
-        bins, _ = history.sketch(place, check.metric)
-        n = histogram.count(bins)
-        if not n:
-            return None
-        p_c = exceedance(bins, n, values.candidate_us)
-        if check.kind is CheckKind.QUANTILE_ABS:
-            return absolute_drift(p_c, check.share, PASS_FACTORS) if p_c < check.share else None
-        p_b = exceedance(bins, n, values.stable_us)
-        if values.tie_us >= 0:
-            p_b += values.tie_share * max(0.0, exceedance(bins, n, values.tie_us) - p_b)
-        return ratio_drift(p_c, p_b, share, 1.0, PASS_FACTORS)
-    n, k = history.bad(place, check)
-    bad = max(k, 0.25) / n if n else 0.0
-    if not n:
-        return None
-    if check.kind is CheckKind.GOODPUT_REL:
-        return ratio_drift(1 - bad, 1 - bad, share, values.null, GOODPUT_PASS_FACTORS)
-    if check.kind is CheckKind.BAD_REL:
-        return ratio_drift(bad, bad, share, values.null, PASS_FACTORS)
-    return absolute_drift(bad, values.null, PASS_FACTORS) if bad < values.null else None
-
-
-def exceedance(bins: Mapping[int, int], n: int, key: int) -> float:
-    """Share of values above a threshold (microseconds), from a sketch, upper bound.
-
-    At least a quarter of one request.
-    """
-    _, most = histogram.count_above_bounds(bins, key / 1e6)
-    return max(most, 0.25) / n
+    is_goodput = check.kind is CheckKind.GOODPUT_REL
+    aim = np.array([np.nan if values.aim is None else values.aim])
+    grid, weights = (a[0] for a in aimed(GOODPUT_PASS_FACTORS if is_goodput else PASS_FACTORS, aim))
+    if not check.kind.is_relative:
+        return (*absolute_drift(rates[0], values.null, grid), weights) if rates[0] < values.null else None
+    theta0 = 1.0 if check.kind is CheckKind.QUANTILE_REL else values.null
+    return (*ratio_drift(rates[0], rates[1], share, theta0, grid), weights)
 
 
 def merged_strata(setup: JudgeSetup, history: History, share: float) -> tuple[tuple[Stratum, ...], ...]:

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
-from policies import blocks
+from policies import blocks, histogram
 from policies.blocks import Block, Cell
 from policies.contract import SERVED, Check, CheckKind
 from policies.pairevidence import PairSums
@@ -29,6 +30,8 @@ class Strata:
         self.tenants: list[str] = []
         self.buckets: list[str] = []
         self._index: dict[Stratum, int] = {}
+        self._tenants: dict[str, int] = {}
+        self._buckets: dict[str, int] = {}
         self.tenant_of: Ints = np.zeros(0, dtype=np.int64)
         self.bucket_of: Ints = np.zeros(0, dtype=np.int64)
         for name in known:
@@ -49,12 +52,24 @@ class Strata:
     def seal(self) -> None:
         """Bring the membership arrays up to date after new strata."""
         for tenant, bucket in self.names[len(self.tenant_of) :]:
-            if tenant not in self.tenants:
-                self.tenants.append(tenant)
-            if bucket not in self.buckets:
-                self.buckets.append(bucket)
-        self.tenant_of = np.array([self.tenants.index(t) for t, _ in self.names], dtype=np.int64)
-        self.bucket_of = np.array([self.buckets.index(b) for _, b in self.names], dtype=np.int64)
+            for name, names, numbers in (
+                (tenant, self.tenants, self._tenants),
+                (bucket, self.buckets, self._buckets),
+            ):
+                if name not in numbers:
+                    numbers[name] = len(names)
+                    names.append(name)
+        self.tenant_of = np.array([self._tenants[t] for t, _ in self.names], dtype=np.int64)
+        self.bucket_of = np.array([self._buckets[b] for _, b in self.names], dtype=np.int64)
+        self._sums = self._make_sums()
+
+    def _make_sums(self) -> csr_array:
+        """Matrix whose rows add strata up: by tenant, by bucket, over all."""
+        parts = (self.tenant_of, self.bucket_of + len(self.tenants))
+        whole = np.full(self.size, self.cells - self.size - 1)
+        rows = np.concatenate([*parts, whole])
+        columns = np.tile(np.arange(self.size), 3)
+        return csr_array((np.ones(len(rows)), (rows, columns)), shape=(self.cells - self.size, self.size))
 
     @property
     def size(self) -> int:
@@ -79,11 +94,7 @@ class Strata:
 
     def spread(self, per_stratum: Array) -> Array:
         """[S, J] -> [C, J]: strata themselves, and their sums by tenant, bucket and over all."""
-        parts = [per_stratum]
-        for groups, size in ((self.tenant_of, len(self.tenants)), (self.bucket_of, len(self.buckets))):
-            parts.append(group_sum(per_stratum, groups, size))
-        parts.append(per_stratum.sum(axis=0, keepdims=True))
-        return np.concatenate(parts)
+        return np.concatenate([per_stratum, self._sums @ per_stratum])
 
 
 def group_sum(values: Array, groups: Ints, size: int) -> Array:
@@ -95,16 +106,35 @@ def group_sum(values: Array, groups: Ints, size: int) -> Array:
 
 @dataclass(slots=True)
 class Counts:
-    """Counts of one check in one block, float64[S] each: requests and events of the candidate (c) and stable (b)."""
+    """Counts of one check in one block, float64[S] each: requests and events of the candidate (c) and stable (b).
+
+    unsure_c: requests of the candidate, not in `k_c`, that may be events as well (they share a bin of the sketch with
+    a threshold that was not counted at the source): events for PASS, none for FAIL.
+    """
 
     n_c: Array
     k_c: Array
     n_b: Array
     k_b: Array
+    unsure_c: Array | None = None
 
     @staticmethod
     def zeros(size: int) -> "Counts":
         return Counts(*(np.zeros(size) for _ in range(4)))
+
+    def add_unsure(self, place: int, count: int) -> None:
+        """Count requests of the candidate that may be events."""
+        if self.unsure_c is None:
+            self.unsure_c = np.zeros(len(self.n_c))
+        self.unsure_c[place] += count
+
+    def unsure(self) -> Array:
+        """`unsure_c`, zeros where there are none."""
+        return np.zeros(len(self.n_c)) if self.unsure_c is None else self.unsure_c
+
+    def most_c(self) -> Array:
+        """The candidate's events, the unsure ones with them."""
+        return self.k_c if self.unsure_c is None else self.k_c + self.unsure_c
 
     def arm(self, variant: str) -> tuple[Array, Array]:
         return (self.n_c, self.k_c) if variant == CANDIDATE else (self.n_b, self.k_b)
@@ -129,8 +159,8 @@ def event_counts(
 ) -> tuple[int, int]:
     """(requests, events) of a check in one cell.
 
-    from_sketch: the threshold was not counted at the source. The sketch is exact for it, because thresholds are edges,
-    but each event is dated by its end and unfinished requests are not seen.
+    from_sketch: the threshold was not counted at the source. Events are those of bins above it (all of them where it is
+    an edge, as stable's is), each is dated by its end, and unfinished requests are not seen.
     """
     if check.metric in (blocks.SUCCESS, SERVED.metric):
         return outcome_counts(cell.outcomes, check, attempted)
@@ -198,14 +228,16 @@ def project(block: Block, strata: Strata, checks: Sequence[Check], keys: Keys, a
                     unknown[where] = unknown.get(where, 0) + counts.unknown
         for number, check in enumerate(checks):
             key = int(keys.arms[cell.variant][number][place])
-            counted = (0, 0)
+            counted, is_read = (0, 0), bool(keys.from_sketch[number][place])
             if key >= 0:
-                is_read = bool(keys.from_sketch[number][place])
                 counted = event_counts(cell, check, key, attempted, is_read)
             if counted[0]:
                 n, k = found[number].arm(cell.variant)
                 n[place] += counted[0]
                 k[place] += counted[1]
+                if is_read and cell.variant == CANDIDATE:
+                    least, most = histogram.count_above_bounds(cell.metrics[check.metric].bins, key / 1e6)
+                    found[number].add_unsure(place, most - least)
                 tie = int(keys.tie_us[number][place])
                 if tie >= 0 and cell.variant == STABLE:
                     over = cell.metrics[check.metric].over

@@ -17,6 +17,8 @@ FAIL_FACTORS = (1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 25.0)
 PASS_FACTORS = (0.0, 0.2, 0.4, 0.6, 0.8)
 GOODPUT_FAIL_FACTORS = (0.95, 0.9, 0.8, 0.6, 0.4, 0.2)
 GOODPUT_PASS_FACTORS = (1.02, 1.05, 1.1, 1.25)
+AIM_WEIGHT = 0.8
+"""Prior weight of the alternative at which a stratum's PASS evidence is aimed; the rest is shared by the grid."""
 CEILING = 1e250
 """Banks are clipped here so that a sum of them stays finite."""
 
@@ -58,6 +60,30 @@ def bernoulli_llr(k: Array, n: Array, p0: Array | float, factors: Array) -> Arra
     return np.asarray(_xlogy(hits, a) + (np.asarray(n, dtype=float)[..., None] - hits) * b)
 
 
+class ShareRatios:
+    """`bernoulli_llr` of blocks whose null and alternatives stay the same: the logarithms are taken once.
+
+    null [S] (NaN = not known: the ratio is 1); alternatives [S, J].
+    """
+
+    __slots__ = ("_hit", "_miss")
+
+    def __init__(self, null: Array, alternatives: Array) -> None:
+        known = np.isfinite(null)[:, None]
+        p0 = np.where(known, null[:, None], 0.5)
+        with np.errstate(divide="ignore"):
+            a, b = np.log(alternatives) - np.log(p0), np.log1p(-alternatives) - np.log1p(-p0)
+        self._miss: Array = np.where(known, b, 0.0)
+        self._hit: Array = np.where(known, a - b, 0.0)
+
+    def llr(self, k: Array, n: Array) -> Array:
+        """Log likelihood ratios of k events in n trials, [S] each: [S, J]; -inf where an alternative is impossible."""
+        found = n[:, None] * self._miss
+        rows = np.flatnonzero(k)
+        found[rows] += k[rows, None] * self._hit[rows]
+        return np.asarray(found)
+
+
 def ratio_llr(k_c: Array, k_b: Array, n_c: Array, n_b: Array, theta0: Array | float, thetas: Array) -> Array:
     """Log likelihood ratios of the conditional binomial: ratio of event rates `theta0` x `thetas` against `theta0`.
 
@@ -73,12 +99,31 @@ def ratio_llr(k_c: Array, k_b: Array, n_c: Array, n_b: Array, theta0: Array | fl
     return np.asarray(np.where((nc > 0) & (nb > 0), llr, 0.0))
 
 
-def log_mean(logs: Array) -> Array:
-    """Logarithm of the mean of exp(logs) over the last axis."""
+def log_sum(logs: Array) -> Array:
+    """Logarithm of the sum of exp(logs) over the last axis."""
     most = logs.max(axis=-1)
     anchor = np.where(np.isfinite(most), most, 0.0)  # all alternatives gone: log 0 = -inf
     with np.errstate(divide="ignore"):
-        return np.asarray(anchor + np.log(np.exp(logs - anchor[..., None]).mean(axis=-1)))
+        return np.asarray(anchor + np.log(np.exp(logs - anchor[..., None]).sum(axis=-1)))
+
+
+def log_mean(logs: Array) -> Array:
+    """Logarithm of the mean of exp(logs) over the last axis."""
+    return np.asarray(log_sum(logs) - np.log(logs.shape[-1]))
+
+
+def aimed(factors: tuple[float, ...], aim: Array) -> tuple[Array, Array]:
+    """(alternatives, logarithms of their prior weights) per stratum, shape [S, J + 1] each.
+
+    `aim` [S] is one more alternative, fixed before the data; NaN = none, then the grid `factors` shares everything.
+    """
+    has = np.isfinite(aim)[:, None]
+    size = (len(aim), len(factors))
+    grid = np.concatenate([np.broadcast_to(np.array(factors), size), np.where(has, aim[:, None], 1.0)], axis=1)
+    rest = np.where(has, 1.0 - AIM_WEIGHT, 1.0) / len(factors)
+    with np.errstate(divide="ignore"):
+        weights = np.log(np.concatenate([np.broadcast_to(rest, size), np.where(has, AIM_WEIGHT, 0.0)], axis=1))
+    return grid, weights
 
 
 def log_e_fail(k: float, n: float, p0: float) -> float:
@@ -146,7 +191,13 @@ class RestartBank:
         """One block: tempered log likelihood ratios [C, J], each worth at most `cap` nats."""
         spend = np.where(self._age > 0, np.minimum(self._rate, self._unspent), 0.0)
         self._unspent = self._unspent - spend
-        self.mass = np.minimum((self.mass + spend[:, None]) * np.exp(np.minimum(llr, cap)), CEILING)
+        mass = self.mass + spend[:, None]
+        rows = np.flatnonzero(llr.any(axis=1))  # elsewhere the block says nothing
+        if 2 * len(rows) < len(mass):
+            mass[rows] *= np.exp(np.minimum(llr[rows], cap))
+        else:
+            mass *= np.exp(np.minimum(llr, cap))
+        self.mass = np.minimum(mass, CEILING, out=mass)
         self._age = self._age + 1
         turn = (self._age >= self._plan) & (self._age % self._plan == 0)
         if turn.any():

@@ -19,7 +19,8 @@ class CheckSetup:
     stable_us, candidate_us: thresholds of the arms (equal for limits, 0 for shares of requests); null: share p0 of
     absolute checks, ratio of bad (or good) rates of relative ones. tie_us, tie_share: where many of stable's values are
     equal at its quantile, this share of those above `tie_us` (and not above `stable_us`) counts as exceedances, so that
-    stable exceeds as often as it should; a mean over random tie-breaking, which keeps the evidence valid.
+    stable exceeds as often as it should; a mean over random tie-breaking, which keeps the evidence valid. aim: factor
+    of the null at which PASS evidence is aimed (see `growth`), None = the grid alone.
     """
 
     stable_us: int
@@ -27,6 +28,7 @@ class CheckSetup:
     null: float | None
     tie_us: int = -1
     tie_share: float = 0.0
+    aim: float | None = None
 
     def keys(self) -> tuple[int, ...]:
         """Thresholds to count at the source."""

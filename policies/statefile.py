@@ -15,7 +15,7 @@ from policies.verdict import Culprit
 if TYPE_CHECKING:
     from policies.judge import Judge
 
-_VERSION = 2
+_VERSION = 3
 _PLAIN = (
     *(
         "thresholds_version",

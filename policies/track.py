@@ -15,6 +15,7 @@ from policies.projection import Counts, Ints, Strata, group_sum
 from policies.sequential import Array, RestartBank
 
 FIELDS = ("n_c", "k_c", "n_b", "k_b")
+_CARRIED = (*FIELDS, "unsure_c")
 _ARRAYS = ("log_pass", "latched", "step_n", "sum_c", "sum_b", "quiet_b", "phi", "null")
 LEVELS = ("stratum", "tenant", "bucket", "global")
 _NEVER = 1e9
@@ -26,9 +27,9 @@ class Track:
 
     relative: compares arms (null = ratio of event rates), else a share of the candidate (null = that share).
     good_events: the event is good (goodput), so that too few of them are the breach. kappa: excess variance per
-    request by level; cap: nats per block;
-    alone_blocks: after so many blocks without stable traffic the bound alone speaks, as it does before stable is
-    first seen.
+    request by level; cap: nats per block; aim [S]: factor of the null at which PASS evidence is aimed (NaN or None: the
+    grid alone); alone_blocks: after so many blocks without stable traffic the bound alone speaks, as it does before
+    stable is first seen.
     """
 
     def __init__(
@@ -46,19 +47,22 @@ class Track:
         has_pass: bool = True,
         alone_blocks: int = 12,
         has_pairs: bool = False,
+        aim: Array | None = None,
     ) -> None:
         self.strata, self.null, self.relative = strata, null, relative
         self.cap, self.plan_blocks, self.phi_floor = cap, plan_blocks, phi_floor
         self.kappa, self.kappa_ratio = dict(kappa), dict(kappa_ratio)
-        self.fail_factors, self.pass_factors = np.array(fail_factors), np.array(pass_factors)
+        self.fail_factors, self.pass_grid = np.array(fail_factors), pass_factors
         self.has_pass, self.alone_blocks = has_pass, alone_blocks
+        self.aim = np.full(strata.size, np.nan) if aim is None else aim
+        self.pass_factors, self.prior = seq.aimed(pass_factors, self.aim)
         size, cells = strata.size, strata.cells
         self.fail = RestartBank(cells, len(fail_factors), plan_blocks)
         self.versus_stable = None if relative else RestartBank(cells, len(fail_factors), plan_blocks)
         self.stable_fail = None if relative or not has_pass else RestartBank(cells, len(fail_factors), plan_blocks)
-        self.log_pass: Array = np.zeros((size, len(pass_factors)))
+        self.log_pass: Array = self.prior.copy()
         self.latched = np.zeros(size, dtype=bool)
-        self.pending = Counts.zeros(size)
+        self.pending = Counts(*(np.zeros(size) for _ in _CARRIED))
         self.total = Counts.zeros(
             size
         )  # behind the PASS evidence: of this step (absolute) or of the attempt (relative)
@@ -68,7 +72,10 @@ class Track:
         self.quiet_b: Array = np.full(size, _NEVER)  # blocks since stable last had a request
         self.blocks = 0.0
         self.phi: Array = np.full(size, phi_floor)
-        self.pairs = PairEvidence(size) if has_pairs else None
+        self._ones: Array = np.ones(size)
+        self._apart: tuple[Ints, bool] | None = None  # whether these groups join no strata
+        self._made: tuple[Array, tuple[seq.ShareRatios, seq.ShareRatios]] | None = None
+        self.pairs = PairEvidence(self.aim) if has_pairs else None
 
     def seed_rates(self, per_block: Array) -> None:
         """Expected requests per block and stratum from the history, so that phi is known before the first block."""
@@ -80,18 +87,18 @@ class Track:
 
     def step(self, counts: Counts, groups: Ints, takes_pass: bool = True, pairs: PairSums | None = None) -> None:
         """One closed block. Strata with the same `groups` number pass together; takes_pass: it belongs to this step."""
-        known = np.isfinite(self.null)
         released = self._release(counts) if self.relative else counts
-        fail_llr, pass_llr = self._ratios(released, known)
+        fail_llr = self._fail_ratios(released)
         rate_c, rate_b = self._rates()
         phi = self._phi(rate_c, rate_b, self.relative, self.kappa)
         self.phi = phi[: self.strata.size]
         self.fail.step(self.strata.spread(fail_llr) / phi[:, None], self.cap)
         if self.versus_stable is not None:
             self._step_environment(counts, fail_llr, rate_c, rate_b)
-        if self.has_pass and takes_pass and self.pairs is not None:
-            pass_llr = self._step_pairs(pass_llr, counts, groups, pairs)
         if self.has_pass and takes_pass:
+            pass_llr = self._pass_ratios(released)
+            if self.pairs is not None:
+                pass_llr = self._step_pairs(pass_llr, counts, groups, pairs)
             self.log_pass = self.log_pass + self._grouped(pass_llr / self.phi[:, None], groups)
         self._account(counts, takes_pass)
 
@@ -111,26 +118,41 @@ class Track:
     def _release(self, counts: Counts) -> Counts:
         """Carry counts forward until both arms have requests, then release them as one block."""
         p, c = self.pending, counts
-        total = Counts(p.n_c + c.n_c, p.k_c + c.k_c, p.n_b + c.n_b, p.k_b + c.k_b)
-        ready = (total.n_c > 0) & (total.n_b > 0)
-        self.pending = Counts(*(np.where(ready, 0.0, v) for v in (total.n_c, total.k_c, total.n_b, total.k_b)))
-        return Counts(*(np.where(ready, v, 0.0) for v in (total.n_c, total.k_c, total.n_b, total.k_b)))
+        total = (p.n_c + c.n_c, p.k_c + c.k_c, p.n_b + c.n_b, p.k_b + c.k_b, p.unsure() + c.unsure())
+        ready = (total[0] > 0) & (total[2] > 0)
+        self.pending = Counts(*(np.where(ready, 0.0, v) for v in total))
+        return Counts(*(np.where(ready, v, 0.0) for v in total))
 
-    def _ratios(self, c: Counts, known: Any) -> tuple[Array, Array]:
-        null = np.where(known, self.null, 0.5)
-        good = np.zeros_like(self.log_pass)
+    def _fail_ratios(self, c: Counts) -> Array:
+        """Log likelihood ratios against "within the bound", [S, J]; events of which one is not sure are none."""
         if self.relative:
-            fail = seq.ratio_llr(c.k_c, c.k_b, c.n_c, c.n_b, null, self.fail_factors)
-            if self.has_pass:
-                good = seq.ratio_llr(c.k_c, c.k_b, c.n_c, c.n_b, null, self.pass_factors)
-        else:
-            fail = seq.bernoulli_llr(c.k_c, c.n_c, null, self._alternatives(null))
-            if self.has_pass:
-                good = seq.bernoulli_llr(c.k_c, c.n_c, null, null[:, None] * self.pass_factors)
-        mask = known[:, None]
-        if known.all():
-            return fail, good
-        return np.where(mask, fail, 0.0), np.where(mask, good, 0.0)
+            return self._compared(c.k_c, c, self.null, self.fail_factors)
+        return self._shares()[0].llr(c.k_c, c.n_c)
+
+    def _pass_ratios(self, c: Counts) -> Array:
+        """Log likelihood ratios against "at or beyond the bound", [S, J]; events of which one is not sure count."""
+        if self.relative:
+            return self._compared(c.most_c(), c, self.null, self.pass_factors)
+        return self._shares()[1].llr(c.most_c(), c.n_c)
+
+    @staticmethod
+    def _compared(k_c: Array, c: Counts, null: Array, factors: Array) -> Array:
+        """Ratios of the conditional binomial, zero where nothing happened or the bound is not known; factors [J] or
+        [S, J].
+        """
+        found = np.zeros((len(k_c), factors.shape[-1]))
+        rows = np.flatnonzero((k_c + c.k_b > 0) & np.isfinite(null))
+        grid = factors if factors.ndim == 1 else factors[rows]
+        found[rows] = seq.ratio_llr(k_c[rows], c.k_b[rows], c.n_c[rows], c.n_b[rows], null[rows], grid)
+        return found
+
+    def _shares(self) -> tuple[seq.ShareRatios, seq.ShareRatios]:
+        """Ratios of FAIL and of PASS for the present nulls and aims (absolute checks)."""
+        if self._made is None or self._made[0] is not self.null:
+            null = np.where(np.isfinite(self.null), self.null, 0.5)
+            fail = seq.ShareRatios(self.null, self._alternatives(null))
+            self._made = self.null, (fail, seq.ShareRatios(self.null, null[:, None] * self.pass_factors))
+        return self._made[1]
 
     def _alternatives(self, null: Array) -> Array:
         ceiling = np.where(null < 0.4, 0.5, (1.0 + null) / 2.0)
@@ -139,18 +161,17 @@ class Track:
     def _step_environment(self, counts: Counts, fail_llr: Array, rate_c: Array, rate_b: Array) -> None:
         """Compare with stable at the same bound; where stable has no traffic at all, the bound alone speaks."""
         assert self.versus_stable is not None
-        null = np.where(np.isfinite(self.null), self.null, 0.5)
         released = self._release(counts)
-        ratio = seq.ratio_llr(released.k_c, released.k_b, released.n_c, released.n_b, 1.0, self.fail_factors)
+        ratio = self._compared(released.k_c, released, self._ones, self.fail_factors)
         self.quiet_b = np.where(counts.n_b > 0, 0.0, self.quiet_b + 1.0)
         alone = self.quiet_b > self.alone_blocks
-        self.pending = Counts(*(np.where(alone, 0.0, getattr(self.pending, f)) for f in FIELDS))
+        self.pending = Counts(*(np.where(alone, 0.0, getattr(self.pending, f)) for f in _CARRIED))
         phi = self._phi(rate_c, rate_b, True, self.kappa_ratio)
         llr = self.strata.spread(np.where(alone[:, None], fail_llr, ratio)) / phi[:, None]
         self.versus_stable.step(llr, self.cap)
         if self.stable_fail is None:
             return
-        stable = seq.bernoulli_llr(counts.k_b, counts.n_b, null, self._alternatives(null))
+        stable = self._shares()[0].llr(counts.k_b, counts.n_b)
         phi = self._phi(rate_b, rate_b, False, self.kappa)
         self.stable_fail.step(self.strata.spread(stable) / phi[:, None], self.cap)
 
@@ -171,7 +192,9 @@ class Track:
 
     def _grouped(self, llr: Array, groups: Ints) -> Array:
         """Sum over strata that pass together; -inf (an alternative of no events that saw one) stays -inf."""
-        if len(np.unique(groups)) == len(groups):
+        if self._apart is None or self._apart[0] is not groups:
+            self._apart = groups, len(np.unique(groups)) == len(groups)
+        if self._apart[1]:
             return llr
         finite = np.where(np.isneginf(llr), -1e300, llr)
         return np.asarray(group_sum(finite, groups, int(groups.max()) + 1)[groups])
@@ -197,27 +220,33 @@ class Track:
 
     def log_pass_evidence(self) -> Array:
         """Log E against "there is a breach" per stratum."""
-        if not self.log_pass.shape[0]:
+        return self._log_pass_of(np.arange(self.strata.size))
+
+    def _log_pass_of(self, places: Ints) -> Array:
+        if not len(places):
             return np.zeros(0)
-        logs = np.maximum(seq.log_mean(self.log_pass), -700.0)
-        return logs if self.pairs is None else np.maximum(logs + self.pairs.log_evidence(), -700.0)
+        logs = np.maximum(seq.log_sum(self.log_pass[places]), -700.0)
+        return logs if self.pairs is None else np.maximum(logs + self.pairs.log_evidence(places), -700.0)
 
     def latch(self, alpha: float) -> None:
         """A stratum that has passed in this step stays passed; it needs requests of this step."""
-        self.latched |= (self.log_pass_evidence() >= -np.log(alpha)) & (self.step_n > 0)
+        open_ones = np.flatnonzero(~self.latched & (self.step_n > 0))
+        self.latched[open_ones] = self._log_pass_of(open_ones) >= -np.log(alpha)
 
     def begin_step(self) -> None:
         """Absolute evidence of PASS starts again; relative evidence is kept, but must be seen again with fresh data."""
         self.latched = np.zeros(self.strata.size, dtype=bool)
         self.step_n = np.zeros(self.strata.size)
         if not self.relative:
-            self.log_pass = np.zeros_like(self.log_pass)
+            self.log_pass = self.prior.copy()
             self.total = Counts.zeros(self.strata.size)
 
     # --- growth and state ---
 
-    def grow(self, before: tuple[int, int, int], null: Array) -> None:
-        """Make room after new strata; `before` = numbers of strata, tenants and buckets until now."""
+    def grow(self, before: tuple[int, int, int], null: Array, aim: Array | None = None) -> None:
+        """Make room after new strata; `before` = numbers of strata, tenants and buckets until now; null and aim [S] of
+        all.
+        """
         s = self.strata
         starts = (0, s.size, s.size + len(s.tenants), s.size + len(s.tenants) + len(s.buckets))
         sizes = (*before, 1)
@@ -226,26 +255,28 @@ class Track:
             if bank is not None:
                 bank.grow(s.cells, keep)
         extra = s.size - before[0]
+        self._ones = np.ones(s.size)
+        self.null, self.aim = null, np.full(s.size, np.nan) if aim is None else aim
+        self.pass_factors, self.prior = seq.aimed(self.pass_grid, self.aim)
         if self.pairs is not None:
-            self.pairs.grow(extra)
-        self.null = null
-        self.log_pass = np.vstack([self.log_pass, np.zeros((extra, self.log_pass.shape[1]))])
+            self.pairs.grow(self.aim)
+        self.log_pass = np.vstack([self.log_pass, self.prior[before[0] :]])
         self.latched = np.concatenate([self.latched, np.zeros(extra, dtype=bool)])
         for name in ("step_n", "sum_c", "sum_b"):
             setattr(self, name, np.concatenate([getattr(self, name), np.zeros(extra)]))
         self.quiet_b = np.concatenate([self.quiet_b, np.full(extra, _NEVER)])
         self.phi = np.concatenate([self.phi, np.full(extra, self.phi_floor)])
-        for counts in (self.pending, self.total):
-            for name in FIELDS:
+        for counts, names in ((self.pending, _CARRIED), (self.total, FIELDS)):
+            for name in names:
                 setattr(counts, name, np.concatenate([getattr(counts, name), np.zeros(extra)]))
 
     def state(self) -> dict[str, Any]:
         """Arrays and numbers from which `load` goes on bit for bit."""
         banks = {"fail": self.fail, "versus_stable": self.versus_stable, "stable_fail": self.stable_fail}
-        counts = {"pending": self.pending, "total": self.total}
+        counts = (("pending", self.pending, _CARRIED), ("total", self.total, FIELDS))
         return {
             "banks": {name: bank.state() for name, bank in banks.items() if bank is not None},
-            "counts": {name: {f: getattr(c, f) for f in FIELDS} for name, c in counts.items()},
+            "counts": {name: {f: getattr(c, f) for f in fields} for name, c, fields in counts},
             "arrays": {n: getattr(self, n) for n in _ARRAYS},
             "blocks": self.blocks,
             "pairs": None if self.pairs is None else self.pairs.state(),

@@ -77,7 +77,7 @@ def make_batches(args: argparse.Namespace, plan: list[tuple[Scenario, int]], pat
 
 def run_batch(batch: Batch) -> list[RunResult]:
     """In a worker process."""
-    return run_many(batch.scenario, batch.seed, batch.runs)
+    return run_many(batch.scenario, batch.seed, batch.runs, batch.path.parent / "setups")
 
 
 def run_batches(batches: list[Batch], jobs: int) -> Iterator[tuple[Batch, list[RunResult]]]:

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from policies.contract import Contract
+from policies.growth import DEFAULT_AIM
 from policies.history import excess_variance
 from policies.projection import Counts, Strata
 from policies.sequential import FAIL_FACTORS, PASS_FACTORS
@@ -71,6 +72,7 @@ def make_track(contract: Contract, strata: Strata, history: tuple[Array, Array],
         ratio,
         FAIL_FACTORS,
         PASS_FACTORS,
+        aim=np.full(strata.size, DEFAULT_AIM),
     )
     track.seed_rates(np.full(strata.size, 2 * RATE_RPS * BLOCK_S))
     return track

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
-from policies.projection import Counts, Strata, group_sum
+from policies.projection import Counts, Strata
 from policies.track import LEVELS, Track
 from tools.bench.judge.ours import Counted, Ours
 from tools.bench.judge.scenarios import Array
@@ -20,19 +21,19 @@ class WideStrata(Strata):
     """Strata of M runs, run-major; every run has its own tenants, buckets and whole."""
 
     def __init__(self, runs: int, alone: Strata) -> None:
-        super().__init__((f"{run}/{t}", f"{run}/{b}") for run in range(runs) for t, b in alone.names)
         self.runs, self.alone = runs, alone
-        self.run_of = np.repeat(np.arange(runs), alone.size)
+        super().__init__((f"{run}/{t}", f"{run}/{b}") for run in range(runs) for t, b in alone.names)
 
     @property
     def cells(self) -> int:
         return len(self.names) + len(self.tenants) + len(self.buckets) + self.runs
 
-    def spread(self, per_stratum: Array) -> Array:
-        by_run = [part.sum(axis=0) for part in per_stratum.reshape(self.runs, self.alone.size, -1)]
-        tenants = group_sum(per_stratum, self.tenant_of, len(self.tenants))
-        buckets = group_sum(per_stratum, self.bucket_of, len(self.buckets))
-        return np.concatenate([per_stratum, tenants, buckets, np.stack(by_run)])
+    def _make_sums(self) -> csr_array:
+        run_of = np.repeat(np.arange(self.runs), self.alone.size)
+        tenants, buckets = len(self.tenants), len(self.buckets)
+        rows = np.concatenate([self.tenant_of, self.bucket_of + tenants, run_of + tenants + buckets])
+        columns = np.tile(np.arange(self.size), 3)
+        return csr_array((np.ones(len(rows)), (rows, columns)), shape=(self.cells - self.size, self.size))
 
     def sizes(self) -> tuple[int, int, int, int]:
         """Cells of one run by level."""
@@ -66,9 +67,10 @@ class WideTrack(Track):
             {},
             {},
             tuple(first.fail_factors),
-            tuple(first.pass_factors),
+            first.pass_grid,
             first.has_pass,
             first.alone_blocks,
+            aim=np.concatenate([t.aim for t in tracks]),
         )
         wide.kappa = _by_run([t.kappa for t in tracks])
         wide.kappa_ratio = _by_run([t.kappa_ratio for t in tracks])

@@ -6,6 +6,7 @@ stated in the table's head: every stratum has its own absolute limit, and the co
 arms' tokens and cancels are alike, so they never hold).
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
@@ -16,13 +17,14 @@ import numpy as np
 from policies import histogram
 from policies.blocks import TTFT, Block, Cell, MetricCounts, threshold_us
 from policies.contract import CheckKind, Contract, contract_from_mapping
+from policies.expectation import with_aims
 from policies.history import History, excess_variance, prepare
 from policies.judge import Judge
 from policies.pairevidence import PairSums
 from policies.plan import merged_strata
 from policies.projection import Counts, Projected, Strata
 from policies.records import CANDIDATE, STABLE
-from policies.setup import CheckSetup, JudgeSetup
+from policies.setup import JudgeSetup
 from policies.track import LEVELS
 from tools.bench.judge.scenarios import (
     BLOCK_S,
@@ -65,8 +67,8 @@ def make_setup(source: Source) -> JudgeSetup:
     """`prepare` on stable's past, with the dependence of all its blocks.
 
     One history block holds the sketches (thresholds, rates and the plan need no more); what the halves differ by in
-    each 5 s block goes to `excess_variance` as arrays, as `prepare` does with cells. Thin strata are merged last,
-    because the plan needs the dependence.
+    each 5 s block goes to `excess_variance` as arrays, as `prepare` does with cells. Aims follow the limits; thin
+    strata are merged last, because the plan needs the dependence.
     """
     contract, place = make_contract(source.history_s), names()
     halves = [source.history(half) for half in (0, 1)]
@@ -74,15 +76,16 @@ def make_setup(source: Source) -> JudgeSetup:
     block = Block(0, "bench", 0, 0, START_S - source.history_s, START_S, cells, stage="idle")
     setup = prepare(replace(contract, thin_strata="hold"), [block])
     setup = replace(_in_order(setup, place), contract=contract)
-    setup = _with_dependence(_with_limits(setup, source), halves)
-    return replace(setup, merged=merged_strata(setup, History(contract, [block]), 0.5))
+    setup, history = _with_dependence(_with_limits(setup, source), halves), History(contract, [block])
+    setup = with_aims(setup, history)
+    return replace(setup, merged=merged_strata(setup, history, 0.5))
 
 
 def _history_cells(place: list[tuple[str, str]], halves: list[Requests]) -> Iterator[Cell]:
     """Everything on the first pod; the second is only there, because pods are counted."""
     log_ttft = np.concatenate([half.log_ttft for half in halves])
     stratum = np.concatenate([half.cell % len(place) for half in halves])
-    bins = histogram.bin_indices(np.exp(log_ttft))
+    bins = np.ceil(log_ttft / math.log(histogram.GAMMA) - 1e-9).astype(np.int64)  # as `histogram.bin_indices`
     low, wide = int(bins.min()), int(bins.max() - bins.min()) + 1
     table = np.bincount(stratum * wide + (bins - low), minlength=len(place) * wide).reshape(len(place), wide)
     attempted, failed = (sum(getattr(h, name).sum(axis=0) for h in halves) for name in ("attempted", "failed"))
@@ -141,13 +144,26 @@ def _with_dependence(setup: JudgeSetup, halves: list[Requests]) -> JudgeSetup:
     return replace(setup, kappa=tuple(own), kappa_ratio=tuple(ratio))
 
 
-def _stable_above(stable: Requests, values: list[CheckSetup]) -> Array:
+def _log_keys(setup: JudgeSetup) -> dict[int, tuple[Array, Array, Array]]:
+    """By latency check: log thresholds of the candidate, of stable, and stable's of ties (its own where none)."""
+    found = {}
+    for number, check in enumerate(setup.checks):
+        if check.metric == TTFT:
+            values = [s.checks[number] for s in setup.strata]
+            keys = ([v.candidate_us for v in values], [v.stable_us for v in values])
+            ties = [v.tie_us if v.tie_us >= 0 else v.stable_us for v in values]
+            found[number] = (
+                np.log(np.array(keys[0]) / 1e6),
+                np.log(np.array(keys[1]) / 1e6),
+                np.log(np.array(ties) / 1e6),
+            )
+    return found
+
+
+def _with_ties(setup: JudgeSetup, number: int, above: Any, above_tie: Any) -> Array:
     """Stable's exceedances; of values tied with its quantile (same bin) the share that `CheckSetup` says."""
-    above = stable.above(np.log([v.stable_us / 1e6 for v in values])).astype(float)
-    if all(v.tie_us < 0 for v in values):
-        return above
-    tied = stable.above(np.log([(v.tie_us if v.tie_us >= 0 else v.stable_us) / 1e6 for v in values])) - above
-    return np.asarray(above + np.array([v.tie_share for v in values]) * np.maximum(0.0, tied))
+    shares = np.array([s.checks[number].tie_share for s in setup.strata])
+    return np.asarray(above + shares * np.maximum(0.0, above_tie - above))
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,22 +195,46 @@ def count_pairs(setup: JudgeSetup, blocks: int, pairs: Pairs) -> tuple[Array, ..
 
 def count(setup: JudgeSetup, stable: Requests, candidate: Requests, pairs: Pairs | None = None) -> Counted:
     """What the recorder would count at the source for these requests."""
-    found = []
-    arrays: tuple[Any, ...]
-    for number, check in enumerate(setup.checks):
-        if check.metric == TTFT:
-            values = [s.checks[number] for s in setup.strata]
-            k_c = candidate.above(np.log([v.candidate_us / 1e6 for v in values]))
-            k_b = _stable_above(stable, values)
-            arrays = (candidate.answered, k_c, stable.answered, k_b)
-        elif check.metric == "success":
-            arrays = (candidate.attempted, candidate.failed, stable.attempted, stable.failed)
-        else:
-            zero = np.zeros_like(candidate.failed)
-            arrays = (candidate.attempted, zero, stable.attempted, zero)
-        found.append(tuple(a.astype(float) for a in arrays))
+    latencies = {}
+    for number, (c, s, tie) in _log_keys(setup).items():
+        k_b = _with_ties(setup, number, stable.above(s), stable.above(tie))
+        latencies[number] = (candidate.answered, candidate.above(c), stable.answered, k_b)
     joined = () if pairs is None else count_pairs(setup, len(stable.attempted), pairs)
-    return Counted(tuple(found), candidate.attempted.astype(float), stable.attempted.astype(float), joined)
+    return _counted(setup, latencies, (candidate.attempted, candidate.failed, stable.attempted, stable.failed), joined)
+
+
+def count_by_law(setup: JudgeSetup, source: Source, first: int, last: int) -> Counted:
+    """Counts of blocks whose single latencies nobody needs, drawn by the law of the requests (not of stalls)."""
+    keys = _log_keys(setup)
+    sets = [np.stack([k[0] for k in keys.values()]), np.stack([t for k in keys.values() for t in k[1:]])]
+    laws = (source.candidate_law(first, last), source.stable_law(first, last))
+    (c, c_failed, c_above), (s, s_failed, s_above) = (
+        source.above(law, arm, first, logs) for law, arm, logs in zip(laws, (1, 0), sets, strict=True)
+    )
+    latencies = {}
+    for place, number in enumerate(keys):
+        k_b = _with_ties(setup, number, s_above[2 * place], s_above[2 * place + 1])
+        latencies[number] = (c - c_failed, c_above[place], s - s_failed, k_b)
+    return _counted(setup, latencies, (c, c_failed, s, s_failed), ())
+
+
+def _counted(
+    setup: JudgeSetup,
+    latencies: dict[int, tuple[Any, ...]],
+    requests: tuple[Any, Any, Any, Any],
+    pairs: tuple[Array, ...],
+) -> Counted:
+    """Counts of all checks in their order; requests: (candidate, its failures, stable, its failures)."""
+    candidate, bad_c, stable, bad_b = requests
+    zero = np.zeros_like(candidate)
+    found = []
+    for number, check in enumerate(setup.checks):
+        arrays = latencies.get(number)
+        if arrays is None:  # shares of requests; none is refused as wrong
+            is_success = check.metric == "success"
+            arrays = (candidate, bad_c if is_success else zero, stable, bad_b if is_success else zero)
+        found.append(tuple(a.astype(float) for a in arrays))
+    return Counted(tuple(found), candidate.astype(float), stable.astype(float), pairs)
 
 
 class Ours:

@@ -7,15 +7,19 @@ the file's name holds a digest of all code that matters, so results of different
 import ast
 import hashlib
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
+import orjson
 
+from policies.setup import JudgeSetup
 from tools.bench.judge import peers, quantiles
 from tools.bench.judge.fleet import Fleet
-from tools.bench.judge.ours import Counted, Ours, count, make_setup
+from tools.bench.judge.ours import Counted, Ours, count, count_by_law, make_setup
 from tools.bench.judge.scenarios import BLOCK_S, FAILURE_LIMIT, MARGIN, Scenario
 from tools.bench.judge.traffic import Requests, Source
 
@@ -43,10 +47,10 @@ class RunResult:
 class _Run:
     """One draw: its counts, what the peers say, and our judge, which takes blocks until it has decided."""
 
-    def __init__(self, scenario: Scenario, seed: int, run: int) -> None:
+    def __init__(self, scenario: Scenario, seed: int, run: int, setups: Path | None) -> None:
         self.scenario, self.number = scenario, run
         self.source = source = Source(scenario, seed, run)
-        setup = make_setup(source)
+        setup = make_setup(source) if setups is None else stored_setup(setups, source, seed, run)
         self._first, self._end = 0, source.lead_blocks + PEER_MINUTES * quantiles.BLOCKS_PER_MINUTE
         stable, candidate = source.stable(0, self._end), source.candidate(0, self._end)
         self._counted = count(setup, stable, candidate)
@@ -63,9 +67,16 @@ class _Run:
         if place >= self._end and self.is_open:
             self._first, self._end = self._end, min(self._end + CHUNK_BLOCKS, len(self.source.lost))
             span = (self._first, self._end)
-            self._counted = count(self.ours.judge.setup, self.source.stable(*span), self.source.candidate(*span))
+            self._counted = self._later_counts(*span)
         row = place - self._first
         return self._counted, min(row, len(self._counted.candidate) - 1)
+
+    def _later_counts(self, first: int, last: int) -> Counted:
+        """Blocks that only our judge looks at."""
+        setup = self.ours.judge.setup
+        if self.scenario.stall_s:
+            return count(setup, self.source.stable(first, last), self.source.candidate(first, last))
+        return count_by_law(setup, self.source, first, last)
 
     def look(self) -> None:
         """Note what our judge says now."""
@@ -92,16 +103,30 @@ class _Run:
         )
 
 
+def stored_setup(folder: Path, source: Source, seed: int, run: int) -> JudgeSetup:
+    """The setup of this world and run, made once."""
+    path = folder / f"{source.scenario.world}.seed{seed}.{code_digest()}.{run}.json"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_suffix(f".{os.getpid()}")
+        unfinished.write_bytes(orjson.dumps(make_setup(source).to_dict()))
+        unfinished.rename(path)
+    return JudgeSetup.from_dict(orjson.loads(path.read_bytes()))
+
+
 def run_once(scenario: Scenario, seed: int, run: int) -> RunResult:
     """All judges on one draw."""
     return run_many(scenario, seed, (run,))[0]
 
 
-def run_many(scenario: Scenario, seed: int, numbers: Sequence[int]) -> list[RunResult]:
-    """All judges on several draws; ours side by side. Lost blocks differ between runs, so those are judged alone."""
+def run_many(scenario: Scenario, seed: int, numbers: Sequence[int], setups: Path | None = None) -> list[RunResult]:
+    """All judges on several draws; ours side by side. Lost blocks differ between runs, so those are judged alone.
+
+    setups: folder in which what `prepare` makes of stable's history is kept for other scenarios of the same world.
+    """
     if scenario.missing and len(numbers) > 1:
-        return [result for number in numbers for result in run_many(scenario, seed, (number,))]
-    runs = [_Run(scenario, seed, number) for number in numbers]
+        return [result for number in numbers for result in run_many(scenario, seed, (number,), setups)]
+    runs = [_Run(scenario, seed, number, setups) for number in numbers]
     fleet = Fleet([run.ours for run in runs]) if len(runs) > 1 else None
     for block in range(round(scenario.judged_s / BLOCK_S)):
         if fleet is not None:
@@ -175,6 +200,7 @@ def _fixed(source: Source, counted: Counted, blocks: int) -> dict[str, peers.Dec
 # --- the store of results ---
 
 
+@cache
 def code_digest() -> str:
     """Digest of what the judge's and the bench's code does: no comments, no docstrings, no tables and plots."""
     ignored = {"table.py", "plot.py", "__main__.py", "boundary.py", "promote.py", "dependence.py"}

@@ -77,6 +77,14 @@ class Scenario:
     judged_s: float = HORIZON_S
     after_pass: bool = False  # go on looking after PASS (the step does not advance)
 
+    @property
+    def world(self) -> str:
+        """What stable and the traffic are like; scenarios of one world share stable's requests and the dice, run by
+        run.
+        """
+        kinds = (self.burst, "heavy" if self.is_heavy else "", "zipf" if self.is_zipf else "")
+        return "-".join(kind for kind in kinds if kind) or "plain"
+
     def touched(self) -> NDArray[np.bool_]:
         """Strata in `where`: bool[S]. Strata are tenant-major."""
         buckets = len(BUCKET_EDGES) + 1

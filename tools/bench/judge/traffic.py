@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.signal import lfilter
+from scipy.special import ndtr
 from scipy.stats import norm
 
 from tools.bench.judge.scenarios import (
@@ -34,6 +35,7 @@ RATE_RPS = 2.0
 BURST_SHARE, BURST_S = 0.3, 60.0
 STALL_AT_S = 3000.0
 _ZIPF_LEAST_RPS = 0.17
+_FEW = np.full(STRATA, FAILURES)
 
 
 def medians() -> Array:
@@ -109,6 +111,18 @@ class Pairs:
     log_candidate: Array
 
 
+@dataclass(frozen=True, slots=True)
+class Law:
+    """How one arm's requests come about in T blocks: log latency [T, S] and its spread [S], requests per second
+    [T, S], failure share [S].
+    """
+
+    location: Array
+    spread: Array
+    rate: Array
+    failures: Array
+
+
 class Source:
     """All requests of one run of one scenario; every part has a random stream of its own.
 
@@ -119,7 +133,7 @@ class Source:
         self, scenario: Scenario, seed: int, run: int, stable_factor: float = 1.0, history_s: float = HISTORY_S
     ) -> None:
         self.scenario, self.stable_factor, self.history_s = scenario, stable_factor, history_s
-        self._key = (seed, zlib.crc32(scenario.name.encode()), run)
+        self._key = (seed, zlib.crc32(scenario.world.encode()), run)
         self.log_median = np.log(medians())
         self.rate = rates(scenario)
         lead = round(WARMUP_S / BLOCK_S)
@@ -155,26 +169,53 @@ class Source:
         is_shared = self.scenario.burst == "shared"
         burst = self._burst(self._rng(2, 9) if is_shared else rng, blocks)
         location = self.log_median[None, :] + burst[:, None]
-        return self._draw(rng, location, np.full((blocks, 1), 1.0) * self.rate, FAILURES)
+        return self._draw(rng, Law(location, self._wide, np.full((blocks, 1), 1.0) * self.rate, _FEW))
 
-    def stable(self, first: int, last: int) -> Requests:
-        """Blocks first..last-1 of the step; block `lead_blocks` is the first after the warm-up."""
-        rng = self._rng(3, 0, first)
+    def stable_law(self, first: int, last: int) -> Law:
+        """Stable in blocks first..last-1 of the step; block `lead_blocks` is the first after the warm-up."""
         location = self._common(first, last) + self._bursts[0][first:last, None]
-        return self._draw(rng, location, self._load(first, last) * self.rate * self.stable_factor, FAILURES)
+        return Law(location, self._wide, self._load(first, last) * self.rate * self.stable_factor, _FEW)
 
-    def candidate(self, first: int, last: int) -> Requests:
-        """The candidate's requests of the same blocks."""
-        s, rng, touched = self.scenario, self._rng(3, 1, first), self.scenario.touched()
-        start_s = self._start_s(first, last)
-        location = self._candidate_location(first, last)
+    def candidate_law(self, first: int, last: int) -> Law:
+        """The candidate in the same blocks (stalls left out)."""
+        s, touched = self.scenario, self.scenario.touched()
         rate = self._load(first, last) * self.rate
         if s.silent:
             rate[:, :: STRATA // s.silent] = 0.0
-        failures = np.where(touched, s.failures, FAILURES)
         spread = np.where(touched, self.spread * s.tail_sigma / SIGMA, self.spread)
-        requests = self._draw(rng, location, rate, failures, spread)
-        return self._stalled(requests, start_s, rng) if s.stall_s else requests
+        return Law(
+            self._candidate_location(first, last), spread, rate, np.where(touched, s.failures, FAILURES)
+        )  # fmt: skip
+
+    def stable(self, first: int, last: int) -> Requests:
+        """Stable's requests."""
+        return self._draw(self._rng(3, 0, first), self.stable_law(first, last))
+
+    def candidate(self, first: int, last: int) -> Requests:
+        """The candidate's requests of the same blocks."""
+        rng = self._rng(3, 1, first)
+        requests = self._draw(rng, self.candidate_law(first, last))
+        return self._stalled(requests, self._start_s(first, last), rng) if self.scenario.stall_s else requests
+
+    def above(self, law: Law, arm: int, first: int, log_thresholds: Array) -> tuple[Ints, Ints, Ints]:
+        """(attempted [T, S], failed, requests above each threshold [K, T, S]) drawn by the law, without any latency:
+        the same distribution as of counted requests, for stretches of which only counts are needed.
+
+        log_thresholds: [K, S]; first: the stretch's first block (for its own dice); arm: 0 stable, 1 candidate.
+        """
+        rng = self._rng(5, arm, first)
+        attempted = rng.poisson(law.rate * BLOCK_S)
+        failed = rng.binomial(attempted, law.failures)
+        order = np.argsort(log_thresholds, axis=0)
+        found = np.zeros((len(order), *attempted.shape), dtype=np.int64)
+        left, before = attempted - failed, np.ones(law.location.shape)
+        for place in order:  # from the lowest threshold to the highest of each stratum
+            threshold = np.take_along_axis(log_thresholds, place[None, :], axis=0)
+            beyond = self._beyond((threshold - law.location) / law.spread)
+            left = rng.binomial(left, np.minimum(beyond / np.maximum(before, 1e-300), 1.0))
+            np.put_along_axis(found, place[None, None, :], left[None], axis=0)
+            before = beyond
+        return attempted, failed, found
 
     def paired(self, first: int, last: int, correlation: float) -> tuple[Requests, Requests, Pairs]:
         """Blocks in which every request is served by both arms: stable's, the candidate's, and those both answered.
@@ -224,25 +265,30 @@ class Source:
         )
         return np.asarray(load[:, None])
 
-    def _draw(
-        self,
-        rng: np.random.Generator,
-        location: Array,
-        rate: Array,
-        failures: Array | float,
-        spread: Array | None = None,
-    ) -> Requests:
-        """location [T, S]: log latency; rate [T, S] per second; failures [S]; spread [S] (None: the usual)."""
-        blocks, strata = location.shape
-        attempted = rng.poisson(np.broadcast_to(rate, location.shape) * BLOCK_S)
-        failed = rng.binomial(attempted, failures)
+    @property
+    def _wide(self) -> Array:
+        return np.full(STRATA, self.spread)
+
+    def _draw(self, rng: np.random.Generator, law: Law) -> Requests:
+        blocks, strata = law.location.shape
+        attempted = rng.poisson(law.rate * BLOCK_S)
+        failed = rng.binomial(attempted, law.failures)
         cell = np.repeat(np.arange(blocks * strata), (attempted - failed).ravel())
         noise = rng.standard_normal(len(cell))
         if self.scenario.is_heavy:
             noise = self._with_tail(rng, noise)
-        wide = np.broadcast_to(self.spread if spread is None else spread, (strata,))
-        log_ttft = location.ravel()[cell] + noise * np.tile(wide, blocks)[cell]
-        return Requests(attempted, failed, cell, log_ttft)
+        noise *= np.tile(law.spread, blocks)[cell]
+        noise += law.location.ravel()[cell]
+        return Requests(attempted, failed, cell, noise)
+
+    def _beyond(self, z: Array) -> Array:
+        """P(noise > z) of `_draw`."""
+        body = ndtr(-z)
+        if not self.scenario.is_heavy:
+            return np.asarray(body)
+        start = SIGMA * float(norm.ppf(1 - PARETO_SHARE))
+        tail = np.exp(-PARETO_POWER * np.maximum(z * SIGMA - start, 0.0))
+        return np.asarray((1 - PARETO_SHARE) * body + PARETO_SHARE * tail)
 
     @staticmethod
     def _with_tail(rng: np.random.Generator, noise: Array) -> Array:
