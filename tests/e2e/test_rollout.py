@@ -111,7 +111,7 @@ def test_thirty_kills_of_the_operator_change_no_end_and_no_weight(
         chat.take_as_stable(good)
         uids = chat.uids(stable)
         with ten_kills(2) as stop:
-            worse = chat.begin(chat.spec("--max-num-seqs=1"), SLOW_SECONDS)
+            worse = chat.begin(chat.spec("--max-num-seqs=1", "--max-num-batched-tokens=4096"), SLOW_SECONDS)
             stopped = chat.wait_ended(worse, "RolledBack", SLOW_SECONDS)
             stop.finish()
         with ten_kills(3) as late:
