@@ -6,6 +6,7 @@ nothing else: replicas, policy, steps and hardware never start an attempt.
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from controller.core import variants
@@ -186,9 +187,18 @@ def effective_diff(old: Frozen, new: Frozen) -> Diff | None:
     if not before or not after or any(m.engine.name == "unknown" for m in (*before, *after) if m.role != "sidecar"):
         return None
     try:
-        return diff(before, after)
+        found = diff(before, after)
     except PairingError:
         return None
+    told = [*_imported(old).warnings, *lint(_imported(new)), *found.warnings]
+    shown = {(one.code, one.message): one for one in told if one.level != "info"}
+    return replace(found, warnings=tuple(shown.values()))
+
+
+def _imported(frozen: Frozen) -> ImportResult:
+    """What was written, read again for what is to be said of it; the stored form keeps values only."""
+    body = frozen.manifest
+    return _resolve("", body.rollout, body.roles, body.manifest, body.config_maps, frozen.rev10.encode())
 
 
 def summarise(old: Frozen, new: Frozen, found: Diff | None) -> DiffSummary:

@@ -46,7 +46,7 @@ def sort_acts(s: Snapshot) -> Acts:
     live: list[PersonAction] = []
     refused: list[Refused] = []
     for action in sorted(s.actions, key=lambda a: (a.created_s, a.uid)):
-        if action.uid in s.status.applied_actions:
+        if action.uid in s.status.applied_actions or _is_early(s, action):
             continue
         problem = _problem(s, action)
         if problem is None:
@@ -67,6 +67,12 @@ def binding_evidence(s: Snapshot) -> str | None:
     if s.status.phase is Phase.PREFLIGHT:
         return digest("no-baseline", s.status.candidate, s.status.attempt)
     return s.judge.evidence or None
+
+
+def _is_early(s: Snapshot, action: PersonAction) -> bool:
+    """Whether nobody can say yet what an approval speaks of: a new leader is still reading the evidence back."""
+    is_weighing = s.status.phase not in TERMINAL and s.status.phase is not Phase.PREFLIGHT
+    return action.kind is ActionKind.APPROVE and is_weighing and not s.judge.rebuilt
 
 
 def _problem(s: Snapshot, action: PersonAction) -> Refused | None:

@@ -13,7 +13,7 @@ from typing import Any
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
-from controller.dashboard import matrix, plots, words
+from controller.dashboard import changes, matrix, plots, words
 from controller.dashboard.gather import Listing
 from controller.dashboard.page import Page, make_line
 from controller.dashboard.sessions import Session
@@ -64,6 +64,7 @@ def _environment() -> Environment:
         limit_x=plots.LIMIT_X,
         asset=_asset,
         moment=words.moment,
+        change_groups=changes.groups,
     )
     return env
 

@@ -106,6 +106,17 @@ def test_an_approval_is_withdrawn_when_the_evidence_turns() -> None:
     assert world.status.step.weight == 5 and world.condition("AwaitingApproval")[0] == "True"
 
 
+def test_an_approval_outlives_a_change_of_leader() -> None:
+    world = awaiting()
+    world.rebuilt = False  # the next leader has not read the evidence back yet
+    act = world.act("approve")
+    world.settle()
+    assert act.uid not in world.status.applied_actions and world.status.step.weight == 5
+    world.rebuilt = True
+    world.run_to(Phase.RAMP)
+    assert not world.told("ApprovalWithdrawn")
+
+
 def test_an_approval_from_the_future_does_not_live_for_ever() -> None:
     world = awaiting()
     world.act("approve", created_s=world.now + 300)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.adapters.person_api import NotSignedIn, Refused
-from controller.dashboard import plots, render, streaming, words
+from controller.dashboard import changes, plots, render, streaming, words
 from controller.dashboard.matrix import State, make_matrix, row_state
 from controller.dashboard.page import make_page
 from controller.dashboard.security import is_same_origin
@@ -315,3 +315,22 @@ def test_a_finished_attempt_shows_the_verdict_it_ended_on() -> None:
     assert page.matrix.counts()[State.FAIL] == 1
     rollout["status"]["attempt"] = 8
     assert not make_page(rollout, (), None, history).matrix.cells
+
+
+def test_changes_are_grouped_by_what_they_act_on() -> None:
+    found = changes.groups(data.diff())
+    assert [(group.correctness, group.mechanism) for group in found][:2] == [
+        ("approximate", "kv_quantization"),
+        ("semantic-exact", "chunked_prefill"),
+    ]
+    assert [line["setting"] for line in found[1].lines][:2] == ["enable-chunked-prefill", "max-num-batched-tokens"]
+    assert "quality has to be tested" in found[0].answers
+    assert sum(len(group.lines) for group in found) == len(data.diff()["changes"])
+    assert changes.groups(None) == ()
+
+
+def test_what_changes_nothing_comes_last_and_says_so() -> None:
+    inert = {"setting": "x", "class": "none", "ledgers": [], "mechanism": "scheduler"}
+    moved = {"setting": "y", "class": "none", "ledgers": ["W"], "mechanism": "weight_loading"}
+    found = changes.groups({"changes": [inert, moved]})
+    assert {group.words for group in found} == {"Changes nothing here", "how weights are loaded"}
