@@ -128,7 +128,7 @@ def _with_dependence(setup: JudgeSetup, halves: list[Requests]) -> JudgeSetup:
         if check.metric == TTFT:
             keys = [s.checks[number].stable_us for s in setup.strata]
             edges = np.log([histogram.edge(histogram.bin_index(key / 1e6)) for key in keys])
-            counts = [(half.answered, half.above(edges)) for half in halves]
+            counts = [(half.answered, half.above(edges)[0]) for half in halves]
         elif check.metric == "success":
             counts = [(half.attempted, half.failed) for half in halves]
         else:  # requests refused as wrong: there are none
@@ -195,10 +195,13 @@ def count_pairs(setup: JudgeSetup, blocks: int, pairs: Pairs) -> tuple[Array, ..
 
 def count(setup: JudgeSetup, stable: Requests, candidate: Requests, pairs: Pairs | None = None) -> Counted:
     """What the recorder would count at the source for these requests."""
+    keys = _log_keys(setup)
+    by_c = candidate.above(*(c for c, _, _ in keys.values()))
+    by_s = stable.above(*(logs for _, s, tie in keys.values() for logs in (s, tie)))
     latencies = {}
-    for number, (c, s, tie) in _log_keys(setup).items():
-        k_b = _with_ties(setup, number, stable.above(s), stable.above(tie))
-        latencies[number] = (candidate.answered, candidate.above(c), stable.answered, k_b)
+    for place, number in enumerate(keys):
+        k_b = _with_ties(setup, number, by_s[2 * place], by_s[2 * place + 1])
+        latencies[number] = (candidate.answered, by_c[place], stable.answered, k_b)
     joined = () if pairs is None else count_pairs(setup, len(stable.attempted), pairs)
     return _counted(setup, latencies, (candidate.attempted, candidate.failed, stable.attempted, stable.failed), joined)
 

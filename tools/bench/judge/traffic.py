@@ -95,11 +95,20 @@ class Requests:
     def answered(self) -> Ints:
         return self.attempted - self.failed
 
-    def above(self, log_threshold: Array) -> Ints:
-        """Requests above a threshold per stratum (log seconds, [S]): int64[T, S]."""
+    def above(self, *log_thresholds: Array) -> list[Ints]:
+        """Requests above each of some thresholds per stratum (log seconds, [S]): int64[T, S] of each.
+
+        All are looked for among those above the lowest, so that every request is read once.
+        """
         blocks, strata = self.attempted.shape
-        over = self.log_ttft > np.tile(log_threshold, blocks)[self.cell]
-        return np.asarray(np.bincount(self.cell[over], minlength=blocks * strata).reshape(blocks, strata))
+        least = np.minimum.reduce(log_thresholds)
+        places = np.flatnonzero(self.log_ttft > np.repeat(np.tile(least, blocks), self.answered.ravel()))
+        cell, log_ttft = self.cell[places], self.log_ttft[places]
+        found = []
+        for threshold in log_thresholds:
+            over = log_ttft > threshold[cell % strata]
+            found.append(np.bincount(cell[over], minlength=blocks * strata).reshape(blocks, strata))
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,12 +282,13 @@ class Source:
         blocks, strata = law.location.shape
         attempted = rng.poisson(law.rate * BLOCK_S)
         failed = rng.binomial(attempted, law.failures)
-        cell = np.repeat(np.arange(blocks * strata), (attempted - failed).ravel())
+        answered = (attempted - failed).ravel()
+        cell = np.repeat(np.arange(blocks * strata), answered)
         noise = rng.standard_normal(len(cell))
         if self.scenario.is_heavy:
             noise = self._with_tail(rng, noise)
-        noise *= np.tile(law.spread, blocks)[cell]
-        noise += law.location.ravel()[cell]
+        noise *= np.repeat(np.tile(law.spread, blocks), answered) if np.ptp(law.spread) else law.spread[0]
+        noise += np.repeat(law.location.ravel(), answered)
         return Requests(attempted, failed, cell, noise)
 
     def _beyond(self, z: Array) -> Array:

@@ -19,7 +19,7 @@ def p99_ratio(name: str, span: tuple[int, int] = SPAN) -> np.ndarray:
     s = source(name)
     requests = s.candidate(*span)
     threshold = s.log_median + np.log(traffic.true_p99_factor(s.scenario.is_heavy))
-    return np.asarray(requests.above(threshold).sum(axis=0) / requests.answered.sum(axis=0))
+    return np.asarray(requests.above(threshold)[0].sum(axis=0) / requests.answered.sum(axis=0))
 
 
 def test_stable_exceeds_its_true_p99_in_one_percent() -> None:
@@ -27,7 +27,7 @@ def test_stable_exceeds_its_true_p99_in_one_percent() -> None:
         s = source(name)
         threshold = s.log_median + np.log(traffic.true_p99_factor(s.scenario.is_heavy))
         parts = [s.stable(first, first + 300) for first in (0, 300, 600, 900)]
-        share = sum(p.above(threshold).sum() for p in parts) / sum(p.answered.sum() for p in parts)
+        share = sum(p.above(threshold)[0].sum() for p in parts) / sum(p.answered.sum() for p in parts)
         assert share == pytest.approx(0.01, rel=0.03 if s.scenario.burst == "" else 0.5)
 
 
@@ -44,9 +44,9 @@ def test_a_tail_of_x2_3_with_a_better_median() -> None:
     touched = s.scenario.touched()
     requests = s.candidate(*SPAN)
     worse = s.log_median + np.log(traffic.true_p99_factor(False) * 2.3)
-    share = requests.above(worse).sum(axis=0) / requests.answered.sum(axis=0)
+    share = requests.above(worse)[0].sum(axis=0) / requests.answered.sum(axis=0)
     assert share[touched].mean() == pytest.approx(0.01, rel=0.15)
-    below = 1 - requests.above(s.log_median).sum(axis=0) / requests.answered.sum(axis=0)
+    below = 1 - requests.above(s.log_median)[0].sum(axis=0) / requests.answered.sum(axis=0)
     assert below[touched].mean() > 0.55
 
 
@@ -67,7 +67,7 @@ def test_stall_holds_every_request_until_its_end() -> None:
     first = 36 + round(traffic.STALL_AT_S / 5)
     requests = s.candidate(first, first + 12)
     log_ten = np.full(STRATA, np.log(10.0))
-    over = requests.above(log_ten).sum(axis=1) / requests.answered.sum(axis=1)
+    over = requests.above(log_ten)[0].sum(axis=1) / requests.answered.sum(axis=1)
     assert (over[:3] > 0.9).all() and (over[6:] == 0.0).all()
 
 
@@ -82,7 +82,7 @@ def test_bursts_are_shared_or_not() -> None:
     def correlation(name: str) -> float:
         s = source(name)
         arms = [s.stable(0, 1400), s.candidate(0, 1400)]
-        above = [a.above(s.log_median + 0.5).sum(axis=1) / a.answered.sum(axis=1) for a in arms]
+        above = [a.above(s.log_median + 0.5)[0].sum(axis=1) / a.answered.sum(axis=1) for a in arms]
         return float(np.corrcoef(above[0], above[1])[0, 1])
 
     assert correlation("bursty_null_shared") > 0.9
@@ -110,3 +110,19 @@ def test_minute_p99_is_the_nearest_rank() -> None:
     by_stratum, whole = quantiles.minute_p99(requests, np.zeros(12, dtype=bool))
     assert by_stratum[0, 0] == pytest.approx(198_000.0) and np.isnan(by_stratum[0, 1])
     assert whole[0] == pytest.approx(198_000.0)
+
+
+@pytest.mark.parametrize("name", ["one_tenant_x2", "heavy_null", "bursty_null_independent"])
+def test_counts_by_law_are_distributed_as_counted_requests(name: str) -> None:
+    drawn_from = source(name)
+    logs = np.stack([drawn_from.log_median + d for d in (1.2, 0.3, 0.8)])
+    law = drawn_from.candidate_law(36, 136)
+    attempted, failed, above = drawn_from.above(law, 1, 36, logs)
+    requests = drawn_from.candidate(36, 136)
+    counted = requests.above(*logs)
+    assert abs(attempted.sum() - requests.attempted.sum()) < 5 * np.sqrt(2 * attempted.sum())
+    assert abs(failed.sum() - requests.failed.sum()) < 5 * np.sqrt(2 * failed.sum() + 1)
+    assert (above[0] <= above[2]).all()
+    assert (above[2] <= above[1]).all()
+    for drawn, seen in zip(above, counted, strict=True):
+        assert abs(drawn.sum() - seen.sum()) < 5 * np.sqrt(2 * drawn.sum())
