@@ -178,6 +178,10 @@ _POD: tuple[tuple[str, Meaning], ...] = (
         "pod.topologySpreadConstraints",
         Meaning("placement", ("COMM",), "none", note="decides on which nodes the pods run"),
     ),
+    (
+        "pod.initContainers.",
+        Meaning("weight_loading", ("COLD",), "semantic-exact", note="prepares what the engine loads: weights, files"),
+    ),
     ("pod.hostNetwork", Meaning("network", ("COMM",), "none", note="the pod uses the node's network")),
     ("pod.resourceClaims", Meaning("placement", ("COMM",), "none", note="devices that the pod claims")),
 )

@@ -213,6 +213,7 @@ def _pair(
     pairs: list[tuple[Manifest, Manifest]] = []
     keys = (
         lambda m: (m.name, m.container, m.role, m.rank),
+        lambda m: (m.name, m.container, m.role, m.rank, m.source.index, m.source.path),
         lambda m: (m.name, m.container),
         lambda m: (m.name, m.role, m.rank),
         lambda m: (m.name, m.rank),

@@ -7,6 +7,7 @@ Called by :mod:`manifests.diff`.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,11 +31,34 @@ _CPU = Meaning("capacity", ("SCHED",), "none", note="host CPU feeds the schedule
 _MEMORY = Meaning("capacity", (), "none", note="host memory is a limit, not a speed")
 _GENERATION = Meaning("generation", (), "contract-change", note="generation semantics differ")
 _TRAFFIC = Meaning("traffic", ("SCHED",), "contract-change", note="the load that the verdict is about differs")
-_LMCACHE = Meaning("kv_offload", ("KV", "COMM"), "semantic-exact", True, note="configures LMCache")
+_OFFLOAD = Meaning("kv_offload", ("KV", "COMM"), "semantic-exact", True, note="configures where KV blocks are kept")
 _CHART = Meaning(
     "chart_values", ("SCHED",), "semantic-exact", True, note="the chart turns this value into something not read here"
 )
-_EXTRA = {"modelSpec": _CHART, "generation": _GENERATION, "traffic": _TRAFFIC, "experience": _TRAFFIC}
+_RESOURCE_FIELD = Meaning(
+    "custom_resource",
+    ("SCHED",),
+    "semantic-exact",
+    True,
+    note="the operator turns this field into something not read here",
+)
+_EXTRA = {
+    "modelSpec": _CHART,
+    "servingEngineSpec": _CHART,
+    "routerSpec": _CHART,
+    "spec": _RESOURCE_FIELD,
+    "inference": _RESOURCE_FIELD,
+    "resource": _HARDWARE,
+    "annotations": _RESOURCE_FIELD,
+    "generation": _GENERATION,
+    "traffic": _TRAFFIC,
+    "experience": _TRAFFIC,
+}
+_NOT_WRITTEN = frozenset({"generation", "traffic", "experience", "resources"})
+_CACHES = re.compile(r"^(?:modelSpec|spec)\.(?:lmcacheConfig|lmCacheConfig|kvCacheOffloading)\.")
+_REFERENCE = re.compile(r"^(?:fieldRef|resourceFieldRef|secretKeyRef|configMapKeyRef|fileKeyRef):")
+_SCALING = re.compile(r"(?:max|min)Replicas$|[aA]utoscal|scaleDown|targetRequests|keda", re.IGNORECASE)
+_EXTENDED = Meaning("topology", ("COMM",), "semantic-exact", note="another device for the container")
 
 
 def identity_lines(old: Manifest, new: Manifest) -> list[Change]:
@@ -122,7 +146,7 @@ def environment_lines(old: Manifest, new: Manifest, catalogs: Sequence[Catalog],
         before, after = old.environment.get(name), new.environment.get(name)
         if before == after and not _hash_differs(old, new, f"env:{name}"):
             continue
-        if _is_setting(name, old, new, catalogs):
+        if _is_setting(name, old, new, catalogs) and not (_is_reference(before) and _is_reference(after)):
             continue
         twin = twin_of(name, new.engine.name, list(catalogs))
         if twin is not None and twin[1].has_at(twin[0], new.engine.family_version) is False:
@@ -146,6 +170,11 @@ def environment_lines(old: Manifest, new: Manifest, catalogs: Sequence[Catalog],
 
 def _hash_differs(old: Manifest, new: Manifest, key: str) -> bool:
     return key in old.secrets and key in new.secrets and old.secrets[key] != new.secrets[key]
+
+
+def _is_reference(value: Any) -> bool:
+    """Whether a variable is taken from somewhere when the pod starts (its setting says only that it is unknown)."""
+    return isinstance(value, str) and bool(_REFERENCE.match(value))
 
 
 def _is_setting(name: str, old: Manifest, new: Manifest, catalogs: Sequence[Catalog]) -> bool:
@@ -250,8 +279,11 @@ def _brief(text: str | None) -> str | None:
 
 
 def resource_lines(old: Manifest, new: Manifest, lines: list[Change]) -> None:
-    """Replicas, accelerators, host resources."""
-    if old.replicas != new.replicas and old.replicas is not None and new.replicas is not None:
+    """Replicas, accelerators, host resources. What a whole pod or group has is said once: by its leader, by the
+    container that serves."""
+    beside = old.role == new.role == "sidecar"
+    shared = beside or old.rank == new.rank == "worker"
+    if not shared and old.replicas != new.replicas and old.replicas is not None and new.replicas is not None:
         lines.append(change("replicas", old.replicas, new.replicas, "resources", _REPLICAS))
     meanings: tuple[tuple[str, Meaning], ...] = (
         ("gpu", _GPU_COUNT),
@@ -265,7 +297,13 @@ def resource_lines(old: Manifest, new: Manifest, lines: list[Change]) -> None:
         ("limits.ephemeral-storage", _MEMORY),
         ("requests.ephemeral-storage", _MEMORY),
     )
-    for name, meaning in meanings:
+    names = {name for name, _ in meanings}
+    extended = dict.fromkeys(name for name in (*old.resources, *new.resources) if "/" in name and name not in names)
+    for name, meaning in (*meanings, *((name, _EXTENDED) for name in extended)):
+        if (shared and name == "pods") or (beside and name in ("gpu", "accelerator", "product")):
+            continue
+        if name.startswith("requests.") and name not in old.resources and name not in new.resources:
+            continue
         before, after = _request(old.resources, name), _request(new.resources, name)
         if before != after:
             lines.append(change(f"resources.{name}", before, after, "resources", meaning, counts=name != "accelerator"))
@@ -281,7 +319,10 @@ def _request(resources: Mapping[str, Any], name: str) -> Any:
 
 def pod_lines(old: Manifest, new: Manifest, lines: list[Change]) -> None:
     """Probes, mounts, placement, security context."""
+    beside = old.role == new.role == "sidecar"
     for name in dict.fromkeys([*old.pod, *new.pod]):
+        if beside and not name.startswith(("probe.", "mount:", "container.")):
+            continue
         before, after = old.pod.get(name), new.pod.get(name)
         if name == "nodeSelector" and isinstance(before, dict | None) and isinstance(after, dict | None):
             before, after = _without_product(before, old), _without_product(after, new)
@@ -303,9 +344,11 @@ def extra_lines(old: Manifest, new: Manifest, lines: list[Change]) -> None:
         compare.leaves(dict(new.extra), "") if new.extra else {},
     )
     for leaf in dict.fromkeys([*before, *after]):
-        if compare.same(leaf, before.get(leaf), after.get(leaf)):
-            continue
         name = leaf.lstrip(".")
+        if compare.same(leaf, before.get(leaf), after.get(leaf)):
+            if _hash_differs(old, new, f"extra:{leaf}"):
+                lines.append(change(name, REDACTED, REDACTED, "written", _SECRET))
+            continue
         group = name.partition(".")[0]
         tail = name.rpartition(".")[2].lower()
         if tail in ("modelrevision", "revision") and group != "traffic":
@@ -320,23 +363,15 @@ def extra_lines(old: Manifest, new: Manifest, lines: list[Change]) -> None:
                 )
             )
             continue
-        origin = (
-            group
-            if group in ("generation", "traffic", "resources")
-            else "traffic"
-            if group == "experience"
-            else "written"
-            if group == "modelSpec"
-            else "generation"
-        )
-        lines.append(
-            change(
-                name,
-                before.get(leaf),
-                after.get(leaf),
-                origin,
-                _LMCACHE
-                if name.startswith("modelSpec.lmcacheConfig.")
-                else _EXTRA.get(group, _HARDWARE if group == "resources" else _GENERATION),
-            )
-        )
+        origin = "traffic" if group == "experience" else group if group in _NOT_WRITTEN else "generation"
+        if group in _EXTRA and group not in _NOT_WRITTEN:
+            origin = "written"
+        lines.append(change(name, before.get(leaf), after.get(leaf), origin, _extra_meaning(name, group)))
+
+
+def _extra_meaning(name: str, group: str) -> Meaning:
+    if _CACHES.match(name):
+        return _OFFLOAD
+    if group == "spec" and _SCALING.search(name):
+        return _REPLICAS
+    return _EXTRA.get(group, _HARDWARE if group == "resources" else _GENERATION)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from manifests.model import Manifest, canonical_json
@@ -281,9 +281,9 @@ def _differences(stored: Any, live: Any, path: str) -> list[str]:
     return [] if canonical_json(stored) == canonical_json(live) else [path or "."]
 
 
-def pod_facts(pod: Mapping[str, Any], container: Mapping[str, Any]) -> dict[str, Any]:
+def pod_facts(pod: Mapping[str, Any], container: Mapping[str, Any], serving: Collection[str] = ()) -> dict[str, Any]:
     """What of a pod template matters for a comparison besides the command line: probes, placement, volumes, shared
-    memory."""
+    memory, and the init containers (``serving`` names those that are manifests of their own)."""
     whole = _as_mapping(normalise({"spec": dict(pod)}))
     spec = _as_mapping(whole.get("spec"))
     own = _as_mapping(normalise(dict(container)))
@@ -304,7 +304,22 @@ def pod_facts(pod: Mapping[str, Any], container: Mapping[str, Any]) -> dict[str,
                 **source,
                 **{k: v for k, v in mount.items() if k not in ("name", "mountPath")},
             }
+    return out | _prepared(spec, serving)
+
+
+def _prepared(spec: Mapping[str, Any], serving: Collection[str]) -> dict[str, Any]:
+    """Image, command and variables of what runs before the engine (it fetches weights, writes files); what a mesh
+    injects is none of it."""
+    out = {}
+    for other in _as_list(spec.get("initContainers")):
+        name = str(other.get("name")) if isinstance(other, dict) else ""
+        if name and other.get("restartPolicy") != "Always" and name not in serving and not _MESH.match(name):
+            kept = ("image", "command", "args", "env", "envFrom")
+            out[f"initContainers.{name}"] = {key: other[key] for key in kept if key in other}
     return out
+
+
+_MESH = re.compile(r"^(?:istio|linkerd|vault-agent|consul|dapr|kuma|aws-appmesh|proxyinit)")
 
 
 def _as_mapping(value: Any) -> dict[str, Any]:

@@ -100,7 +100,9 @@ def _collect(name: str, documents: list[Loaded], job: _Job) -> None:
                 )
             )
         value = document.value
-        if isinstance(value, list):
+        if isinstance(value, list) and _is_json_patch(value):
+            job.documents.append(Document(name, index, None, None, "context", _JSON_PATCH))
+        elif isinstance(value, list):
             for part in value:
                 if isinstance(part, dict):
                     _expand(_Item(name, index, part), job, 0)
@@ -112,6 +114,13 @@ def _collect(name: str, documents: list[Loaded], job: _Job) -> None:
             )
         else:
             _expand(_Item(name, index, value), job, 0)
+
+
+_JSON_PATCH = "a JSON patch: what it changes depends on its target; render both first (kubectl kustomize)"
+
+
+def _is_json_patch(value: list[Any]) -> bool:
+    return bool(value) and all(isinstance(part, dict) and {"op", "path"} <= part.keys() for part in value)
 
 
 def _expand(item: _Item, job: _Job, depth: int) -> None:

@@ -137,6 +137,8 @@ def _reference(workload: Workload, name: str, source: JsonObject, scope: Scope, 
     out.tokens[name] = Token(f"$({name})", False)
     out.origins[name] = "env"
     out.shown[name] = REDACTED if is_secret_env(name) else f"{kind}:{where}"
+    if is_secret_env(name):
+        out.secrets[name] = f"<{kind}:{where}>"
     if kind != "secretKeyRef":
         out.unresolved.append((name, f"taken from {kind} {where} when the pod starts"))
 
@@ -226,7 +228,7 @@ def resources(workload: Workload, container: JsonObject, scope: Scope) -> dict[s
         out.update(gpu=workload.gpu, **({"accelerator": workload.accelerator} if workload.accelerator else {}))
     elif claimed is not None:
         out.update(gpu=claimed[1], accelerator=claimed[0])
-    else:
+    elif not missing_claims(workload, container, scope):
         out["gpu"] = 0
     out["pods"] = workload.pods
     product = workload.product or _product(workload.pod)
@@ -240,6 +242,25 @@ def resources(workload: Workload, container: JsonObject, scope: Scope) -> dict[s
         for label, table in (("limits", limits), ("requests", requests)):
             if name in table:
                 out[f"{label}.{name}"] = canonical_quantity(table[name]) or str(table[name])
+    for name, value in {**requests, **limits}.items():
+        if "/" in str(name) and not _ACCELERATOR.match(str(name)):
+            out[f"limits.{name}"] = canonical_quantity(value) or str(value)
+    return out
+
+
+def missing_claims(workload: Workload, container: JsonObject, scope: Scope) -> list[str]:
+    """Resource claims of a container whose template the input does not hold, where nothing else says how many
+    accelerators it gets."""
+    asked = any(accelerators(spec) for spec in items(workload.pod.get("containers")))
+    if asked or _claimed(workload, container, scope) is not None:
+        return []
+    named = {str(claim.get("name")): claim for claim in items(workload.pod.get("resourceClaims"))}
+    out = []
+    for claim in items(mapping(container.get("resources")).get("claims")):
+        source = mapping(named.get(str(claim.get("name"))))
+        template = str(source.get("resourceClaimTemplateName") or source.get("resourceClaimName") or claim.get("name"))
+        if template not in scope.claims:
+            out.append(template)
     return out
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from manifests import digest, pods
 from manifests.codes import make_finding
+from manifests.compare import leaves
 from manifests.engines import grammar, sources
 from manifests.engines.profiles import catalog_files, profile_of, profiles
 from manifests.images import ImageFacts, image_facts
@@ -63,11 +64,12 @@ def resolve(
     containers = [
         _read(workload, scope, origin, spec, path, init, findings) for spec, path, init in _containers(workload)
     ]
-    serving = [(container, _part(workload, container)) for container in containers]
+    serving = [(container, _part(workload, container, containers)) for container in containers]
     manifests = []
     for container, part in serving:
         if part is not None:
-            manifests.append(_manifest(workload, scope, origin, container, part, salt, version, findings))
+            named = [str(other.spec.get("name")) for other, its in serving if its is not None]
+            manifests.append(_manifest(workload, scope, origin, container, part, salt, version, findings, named))
     servers = [m for m in manifests if m.role not in ("sidecar", "router", "frontend") and m.engine.name != "unknown"]
     if len(servers) > 1:
         names = ", ".join(f"{m.name}/{m.container}" for m in servers)
@@ -108,17 +110,22 @@ def _read(
     )
     if (workload.server and str(spec.get("name")) in workload.server) or (not workload.server and not init):
         arguments = arguments + list(workload.added_args)
-    image = _entrypoint_hint(image, workload, command, arguments)
+    image = _entrypoint_hint(image, _kind_engine(workload, spec), command)
     line = read_command_line(command, arguments, image, Context(environment.tokens, files, environment.open))
     line.files = {**files, **line.files}
     return _Container(spec, path, line, image, environment, init)
 
 
-def _entrypoint_hint(image: ImageFacts, workload: Workload, command: list[Any], arguments: list[Any]) -> ImageFacts:
+def _kind_engine(workload: Workload, spec: JsonObject) -> str | None:
+    """The engine that the kind fixes, for the containers that it means."""
+    return workload.engine if not workload.server or str(spec.get("name")) in workload.server else None
+
+
+def _entrypoint_hint(image: ImageFacts, engine: str | None, command: list[Any]) -> ImageFacts:
     """A custom resource that fixes the engine starts it by its operator's own entrypoint."""
-    if command or not workload.engine or image.entrypoint:
+    if command or not engine or image.entrypoint:
         return image
-    return replace(image, entrypoint=profile_of(workload.engine).entrypoint)
+    return replace(image, entrypoint=profile_of(engine).entrypoint)
 
 
 def _strings(spec: JsonObject, name: str, path: str, origin: Origin, findings: list[Finding]) -> list[Any]:
@@ -160,7 +167,7 @@ class _Part:
     reason: str | None = None
 
 
-def _part(workload: Workload, container: _Container) -> _Part | None:
+def _part(workload: Workload, container: _Container, pod: list[_Container]) -> _Part | None:
     launch, image = container.line.launch, container.image
     name = str(container.spec.get("name") or "")
     if workload.patch and launch is None and not container.spec.get("image"):
@@ -168,12 +175,17 @@ def _part(workload: Workload, container: _Container) -> _Part | None:
     fixed = name in workload.server
     if launch is not None and launch.kind != "ray":
         role = _role(workload, container, launch)
-        return _Part(role, _engine_name(workload, image, launch), launch)
-    if image.kind == "router" or (container.init and _ROUTING_NAME.search(name)):
+        simulated = "an inference simulator, no engine" if launch.engine == "unknown" else None
+        return _Part(role, _engine_name(workload, image, launch), launch, simulated)
+    if (
+        image.kind == "router"
+        or (container.init and _ROUTING_NAME.search(name))
+        or (fixed and workload.role == "router")
+    ):
         return _Part(
             "sidecar" if container.init or _has_server(workload, container) else "router",
             "unknown",
-            None,
+            _plain_launch(container),
             "a router or endpoint picker, no engine",
         )
     if image.kind == "simulator":
@@ -183,15 +195,20 @@ def _part(workload: Workload, container: _Container) -> _Part | None:
             Launch("unknown", "", container.line.argv, style="generic"),
             "an inference simulator, no engine",
         )
-    engine = workload.engine or image.engine
+    of_kind = _kind_engine(workload, container.spec)
+    engine = of_kind or image.engine
     wants = (
         engine != "unknown"
         or fixed
+        or (workload.role == "frontend" and image.kind == "dynamo")
         or bool(pods.accelerators(container.spec))
         or (launch is not None and launch.kind == "ray")
     )
     if not wants or (container.init and not fixed):
         return None
+    beside = _program_beside(container, pod)
+    if beside is not None:
+        return beside
     joins = workload.rank == "worker" or (launch is not None and launch.kind == "ray") or _joins_ray(container.line)
     readable = launch is not None or (bool(container.line.argv) and not _opaque(container.line))
     if joins and readable and (engine == "unknown" or launch is None or launch.kind == "ray"):
@@ -201,17 +218,46 @@ def _part(workload: Workload, container: _Container) -> _Part | None:
         and container.line.argv
         and not _opaque(container.line)
         and not workload.patch
-        and workload.engine is None
+        and of_kind is None
         and image.engine == "unknown"
     ):
         return _Part(
             workload.role or "server",
             "unknown",
             None,
-            "asks for accelerators, but starts nothing that is known as an engine",
+            "asks for accelerators, but starts nothing that is known as an engine"
+            if pods.accelerators(container.spec)
+            else "starts nothing that is known as an engine",
         )
     role = "worker" if workload.rank == "worker" and launch is None else _role(workload, container, None)
+    if launch is None and _WAITS.match(" ".join(argument.text for argument in container.line.argv)):
+        return _Part(role, "unknown", None, "only waits: an engine is started in it by hand, or not at all")
     return _Part(role, engine, _argument_launch(workload, container, engine), _no_launch_reason(workload, container))
+
+
+_WAITS = re.compile(
+    r"^(?:\S*sh -\w*c )?\s*(?:exec )?(?:sleep \S+|tail -f /dev/null|while (?:true|:);? ?do sleep \S+; ?done)\s*$"
+)
+_PROGRAM = re.compile(r"^[\w.-]+$|/bin/[\w.-]+$")
+
+
+def _plain_launch(container: _Container) -> Launch | None:
+    """Arguments of a program whose flags no catalogue holds, as they are written."""
+    argv = container.line.argv
+    first = next((index for index, argument in enumerate(argv[:2]) if argument.text.startswith("-")), None)
+    return None if first is None else Launch("unknown", "", argv[first:], style="generic")
+
+
+def _program_beside(container: _Container, pod: list[_Container]) -> _Part | None:
+    """A program of its own next to the container that starts the pod's engine: a sidecar, whatever its image."""
+    argv = container.line.argv
+    if container.line.launch is not None or not argv or not _PROGRAM.search(argv[0].text):
+        return None
+    others = [other.line.launch for other in pod if other is not container]
+    if not any(launch is not None and launch.kind == "server" for launch in others):
+        return None
+    reason = f"starts `{argv[0].text}`: the engine of this pod runs in another container"
+    return _Part("sidecar", "unknown", _plain_launch(container), reason)
 
 
 def _patch_part(workload: Workload, container: _Container) -> _Part | None:
@@ -264,6 +310,8 @@ def _no_launch_reason(workload: Workload, container: _Container) -> str | None:
         return "a patch: the command line is not in it"
     if container.line.argv and _opaque(container.line):
         return f"starts `{container.line.argv[0].text}`, a script inside the image, which cannot be read from outside"
+    if container.line.argv and not container.line.argv[0].text.startswith("-"):
+        return f"starts `{container.line.argv[0].text}`, in which no engine is known here"
     if (
         not container.line.argv
         and container.image.engine in ("sglang", "trtllm", "unknown")
@@ -285,6 +333,7 @@ def _engine_name(workload: Workload, image: ImageFacts, launch: Launch) -> str:
 
 
 _ROUTING_NAME = re.compile(r"rout(?:er|ing)|pd-sidecar|pd-proxy|epp$")
+_ROLE_LABELS = ("role", "component", "app.kubernetes.io/component", "app")
 _ROLE_WORDS = (
     ("prefill", re.compile(r"prefill")),
     ("decode", re.compile(r"decode")),
@@ -308,11 +357,16 @@ def _role(workload: Workload, container: _Container, launch: Launch | None) -> s
         return "prefill"
     if re.search(r"kv_consumer", " ".join(a.text for a in (launch.args if launch else ()))):
         return "decode"
+    if re.search(r"--is-(prefill|decode)-worker\b", text := " ".join(a.text for a in (launch.args if launch else ()))):
+        return "prefill" if "--is-prefill-worker" in text else "decode"
     label = str(workload.labels.get("llm-d.ai/role") or workload.labels.get("role-name") or "").lower()
     for role, pattern in _ROLE_WORDS:
         if pattern.search(label):
             return role
-    return "server"
+    words = re.split(
+        r"[^a-z]+", " ".join([workload.name, *(str(workload.labels.get(key) or "") for key in _ROLE_LABELS)]).lower()
+    )
+    return next((role for role in ("prefill", "decode") if role in words), "server")
 
 
 def _manifest(
@@ -324,12 +378,14 @@ def _manifest(
     salt: bytes | None,
     version: str | None,
     findings: list[Finding],
+    serving: list[str],
 ) -> Manifest:
     engine = _engine(workload, container, part, version)
     read = sources.read_settings(part.launch, engine, container.line, container.environment, workload.fields)
     for mount, missing in pods.missing_configmaps(workload, container.spec, scope):
         text = f"ConfigMap `{missing}`, mounted at `{mount}`, is not in the input; add it"
         findings.append(make_finding("missing-configmap", text, origin.file, container.path))
+    claims = pods.missing_claims(workload, container.spec, scope) if workload.gpu is None else []
     secrets = {**{f"env:{k}": v for k, v in container.environment.secrets.items()}, **read.secrets}
     known = _known_secrets(secrets)
     for code, message in [*container.line.findings, *read.findings]:
@@ -338,6 +394,11 @@ def _manifest(
     unresolved = [Unresolved(what, scrub(why, known)) for what, why in [*read.unresolved, *container.line.unresolved]]
     if part.reason and part.engine != "unknown" and part.launch is None and not workload.patch:
         unresolved.append(Unresolved("command", part.reason))
+    unresolved += [Unresolved("command", note) for note in workload.notes]
+    unresolved += [
+        Unresolved("resources.gpu", f"the ResourceClaimTemplate `{claim}` is not in the input; add it")
+        for claim in claims
+    ]
     if workload.patch:
         findings.append(
             make_finding(
@@ -374,12 +435,12 @@ def _manifest(
             + [
                 Unresolved(f"env:{k}", why)
                 for k, why in container.environment.unresolved
-                if k not in {u.what for u in unresolved}
+                if f"env:{k}" not in {u.what for u in unresolved}
             ]
         ),
         files=files,
-        pod=scrub(digest.pod_facts(workload.pod, container.spec), known),
-        extra=scrub(dict(workload.extra), known),
+        pod=scrub(digest.pod_facts(workload.pod, container.spec, serving), known),
+        extra=_shown_extra(workload.extra, known, secrets),
         secrets={name: salted_hash(value, salt) for name, value in secrets.items()} if salt else {},
         patch=workload.patch,
         reason="; ".join([*([part.reason] if part.reason else []), *workload.notes]) or None,
@@ -408,6 +469,15 @@ def _shown_file(path: str, text: str, known: frozenset[str], secrets: dict[str, 
     shown = REDACTED if hidden else str(scrub(text, known))
     if shown != text:
         secrets[f"file:{path}"] = text
+    return shown
+
+
+def _shown_extra(extra: Mapping[str, Any], known: frozenset[str], secrets: dict[str, str]) -> Any:
+    shown = scrub(dict(extra), known)
+    hidden = leaves(shown, "")
+    for name, value in leaves(dict(extra), "").items() if shown != extra else ():
+        if value != hidden.get(name):
+            secrets[f"extra:{name}"] = canonical_json(value)
     return shown
 
 

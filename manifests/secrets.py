@@ -39,6 +39,7 @@ _VALUE = re.compile(r"""(?P<value>'[^'\n]*'|"(?:[^"\\\n]|\\.)*"|[^\s'",;&|)}\]]+
 _FLAG_HEAD = re.compile(r"(?<![\w.-])--?(?P<flag>[A-Za-z][\w.-]{0,127})(?:=|[ \t]+)")
 _ENV_HEAD = re.compile(r"(?<![\w-])(?P<env>[A-Za-z_]\w{0,255})=")
 _KEY_HEAD = re.compile(r"(?<![\w.-])(?P<key>[A-Za-z_][\w.-]{0,127})\\?[\"']?[ \t]*:[ \t]*")
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _TOKEN_OF_TEXT = re.compile(
     r"(?:eos|bos|pad|unk|sep|cls|mask|stop|image|audio|video|think|special|added|decoder)[-_]token"
 )
@@ -76,8 +77,8 @@ def redact_text(text: str) -> str:
 
 def is_secret_key(name: str, value: object = None) -> bool:
     """Whether a key of a JSON, YAML or query text says that its value is a secret."""
-    lowered = name.rsplit(".", 1)[-1].lower()
-    if _TOKEN_OF_TEXT.search(lowered) or lowered == "key":
+    lowered = _CAMEL.sub("-", name.rsplit(".", 1)[-1]).lower()
+    if _TOKEN_OF_TEXT.search(lowered) or lowered == "key" or lowered.endswith(("-name", "-key-name", "-ref")):
         return False
     plain_number = value is not None and _NUMBER.match(str(value))
     return not plain_number and (is_secret_flag(lowered) or (name.isupper() and is_secret_env(name, value)))

@@ -35,6 +35,7 @@ MECHANISMS = {
     "attention_backend": "which attention kernels run",
     "aux_output": "what is returned beside the text",
     "chart_values": "values of the Helm chart",
+    "custom_resource": "fields of the custom resource",
     "chunked_prefill": "how long prompts are cut into pieces",
     "credentials": "secrets",
     "cuda_graph_compile": "compiled and recorded GPU programs",

@@ -28,6 +28,7 @@ _TRUE = frozenset({"true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"
 _FALSE = frozenset({"false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF"})
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
 _TAB_AFTER = re.compile(r" *\t")
+_CONFLICT = re.compile(r"(?m)^(?:<<<<<<<|>>>>>>>) \S")
 _HELM = re.compile(
     r"(?m)\{\{-?\s*(?:if|range|with|include|define|template|end|else|toYaml|\.Values|\.Release|\.Chart|/\*|\$)"
 )
@@ -42,9 +43,10 @@ class YamlRefused(Exception):
 
 
 class Text(str):
-    """A string that knows its 1-based line (of its first character) and whether it is a literal block."""
+    """A string that knows its 1-based line (of its first character; None for one that a reader composed) and whether
+    it is a literal block."""
 
-    line: int
+    line: int | None
     literal: bool
     raw: str
 
@@ -139,6 +141,10 @@ def _explain(text: str, error: yaml.YAMLError) -> YamlRefused:
             "a control character, which YAML does not allow",
             "remove it or write it as an escape in double quotes",
         )
+    conflict = _CONFLICT.search(text)
+    if conflict is not None:
+        line = text.count("\n", 0, conflict.start()) + 1
+        return YamlRefused(f"{line}:1", "a merge conflict is left in the file", "resolve it, and remove its markers")
     lines = text.splitlines()
     line_text = lines[mark.line] if mark is not None and mark.line < len(lines) else ""
     if mark is not None and "\t" in line_text[: mark.column + 1]:

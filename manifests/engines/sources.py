@@ -170,7 +170,7 @@ def _trtllm(content: Mapping[str, Any], path: str, origin: str, engine: Engine, 
         cli = out.settings.get(name) or out.settings.get(_twin(name))
         if cli is None:
             out.settings[name] = Setting(
-                _plain(value), origin, f"{key}: {text_of(value)}"[:200], getattr(value, "line", None)
+                _plain(value), origin, f"{key}: {text_of(value)}"[:200], None
             )
         elif cli.value != _plain(value):
             _precedence(

@@ -56,7 +56,7 @@ def number(text: str, kind: str) -> Any:
 def convert(kind: str, text: str, name: str = "", engine: str = "vllm") -> tuple[Any, str | None]:
     """``(value, problem)``: the typed value; ``problem`` says why the engine would refuse the text (the value is
     then the text)."""
-    if engine == "vllm" and text == "None" and kind != "bool":
+    if engine == "vllm" and (text == "None" or (text == "" and kind in ("int", "float"))) and kind != "bool":
         return None, None
     if kind == "bool":
         flag = boolean(text)

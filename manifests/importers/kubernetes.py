@@ -1,11 +1,10 @@
-"""Plain Kubernetes: Deployment, StatefulSet, DaemonSet, Job, CronJob, Pod, ReplicaSet, LeaderWorkerSet.
+"""Plain Kubernetes: Deployment, StatefulSet, DaemonSet, Job, CronJob, Pod, ReplicaSet and kinds shaped like them.
 
 Also what can never be an engine but belongs to serving (Service, HTTPRoute, InferencePool, ...): see :data:`CONTEXT`.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from manifests.importers.registry import (
@@ -58,9 +57,37 @@ CONTEXT: dict[str, str] = {
     "ComputeDomain": "an NVLink domain for the pods that claim it",
     "ModelAdapter": "a LoRA adapter loaded at run time",
     "LoraAdapter": "a LoRA adapter loaded at run time",
-    "Kustomization": "a list of files for kustomize, not an object; render it first",
+    "Kustomization": "a list of files and patches for kustomize, not an object; render it first (kubectl kustomize)",
+    "Component": "a set of patches for kustomize, not an object; render it with its base first (kubectl kustomize)",
     "CustomResourceDefinition": "a type, not an object of it",
-    "DynamoComponentDeployment": "a part that the Dynamo operator creates",
+    "PodAutoscaler": "changes replicas; not part of a revision",
+    "VariantAutoscaling": "changes replicas; not part of a revision",
+    "KVCache": "a cache that engines share; what an engine keeps in it stands in the engine's own manifest",
+    "CacheServer": "a cache that engines share; what an engine keeps in it stands in the engine's own manifest",
+    "ModelWarmup": "prepares nodes with images and weights; serves nothing",
+    "BaseModel": "names weights that services refer to",
+    "ClusterBaseModel": "names weights that services refer to",
+    "FineTunedWeight": "names weights that services refer to",
+    "AcceleratorClass": "names accelerators that runtimes refer to",
+    "BenchmarkJob": "loads a service; serves nothing",
+    "LocalModelCache": "keeps weights on nodes; serves nothing",
+    "InferenceGraph": "routes requests between services; no engine in it",
+    "DynamoGraphDeploymentRequest": "asks the Dynamo operator for a deployment that it makes itself",
+    "AIGatewayRoute": "routes requests; no engine in it",
+    "ResourceQuota": "limits a namespace",
+    "PriorityClass": "a priority for pods",
+    "Route": "routes requests; no engine in it",
+    "EnvoyFilter": "changes a proxy; no engine in it",
+    "TrafficPolicy": "changes a proxy; no engine in it",
+    "DeviceClass": "devices for the containers that claim them",
+    "LocalQueue": "admission of workloads",
+    "ClusterQueue": "admission of workloads",
+    "ResourceFlavor": "admission of workloads",
+    "ImageStream": "names of images",
+    "SealedSecret": "credentials; read by reference only",
+    "ExternalSecret": "credentials; read by reference only",
+    "HelmRepository": "where charts come from",
+    "GitRepository": "where files come from",
     "NodePool": "nodes",
     "EC2NodeClass": "nodes",
 }
@@ -116,6 +143,8 @@ def workload_of(obj: JsonObject, template: JsonObject, path: str, **more: Any) -
     "CloneSet",
     "Rollout",
     "AdvancedStatefulSet",
+    "DeploymentConfig",
+    "Service.serving.knative.dev",
 )
 def read_templated(obj: JsonObject, scope: Scope) -> list[Workload]:
     """Kinds with ``spec.template``."""
@@ -148,64 +177,3 @@ def read_pod(obj: JsonObject, scope: Scope) -> list[Workload]:
 def read_pod_template(obj: JsonObject, scope: Scope) -> list[Workload]:
     """A stored template."""
     return [workload_of(obj, mapping(obj.get("template")), "template.spec")]
-
-
-@reader("DisaggregatedSet")
-def read_disaggregated_set(obj: JsonObject, scope: Scope) -> list[Workload]:
-    """Roles that are LeaderWorkerSets each (prefill, decode)."""
-    out: list[Workload] = []
-    for index, role in enumerate(items(mapping(obj.get("spec")).get("roles"))):
-        name = str(role.get("name") or f"role-{index}")
-        kind = next((word for word in ("prefill", "decode") if word in name.lower()), None)
-        inner = {**obj, "spec": mapping(role.get("spec"))}
-        for workload in read_leader_worker_set(inner, scope):
-            path = f"spec.roles[{index}].{workload.path}"
-            out.append(replace(workload, name=name, role=kind, path=path))
-    return out
-
-
-@reader("LeaderWorkerSet")
-def read_leader_worker_set(obj: JsonObject, scope: Scope) -> list[Workload]:
-    """Groups of one leader and ``size - 1`` workers; without a leader template the leader runs the worker's."""
-    spec = mapping(obj.get("spec"))
-    group = mapping(spec.get("leaderWorkerTemplate"))
-    size = whole_number(group.get("size")) or 1
-    variables = {
-        "LWS_GROUP_SIZE": str(size),
-        "LWS_LEADER_ADDRESS": "$(LWS_LEADER_ADDRESS)",
-        "LWS_WORKER_INDEX": "$(LWS_WORKER_INDEX)",
-    }
-    shared: JsonObject = {"replicas": whole_number(spec.get("replicas")) or 1, "pods": size, "variables": variables}
-    leader, worker = mapping(group.get("leaderTemplate")), mapping(group.get("workerTemplate"))
-    out = []
-    if leader:
-        out.append(workload_of(obj, leader, "spec.leaderWorkerTemplate.leaderTemplate.spec", rank="leader", **shared))
-    if worker:
-        rank = "worker" if leader else None
-        out.append(workload_of(obj, worker, "spec.leaderWorkerTemplate.workerTemplate.spec", rank=rank, **shared))
-    return out
-
-
-@reader("InferenceRollout", "RunManifest")
-def read_own_roles(obj: JsonObject, scope: Scope) -> list[Workload]:
-    """Our own objects: ``spec.roles`` with a pod template or a leaderWorkerTemplate each, or ``spec.template``
-    alone."""
-    spec = mapping(obj.get("spec"))
-    roles = items(spec.get("roles"))
-    if not roles and mapping(spec.get("template")):
-        roles = [{"name": name_of(obj), "replicas": spec.get("replicas"), "template": spec["template"]}]
-    manifest = mapping(spec.get("manifest"))
-    out: list[Workload] = []
-    for index, role in enumerate(roles):
-        name = str(role.get("name") or f"role-{index}")
-        kind = next((word for word in ("prefill", "decode", "router", "frontend") if word in name.lower()), None)
-        template = mapping(role.get("template"))
-        group = mapping(role.get("leaderWorkerTemplate")) or (template if role.get("leaderWorker") else {})
-        shared: JsonObject = {"name": name, "role": kind, "extra": manifest}
-        if group:
-            inner = {**obj, "spec": {"leaderWorkerTemplate": group, "replicas": role.get("replicas")}}
-            out += [replace(found, **shared) for found in read_leader_worker_set(inner, scope)]
-        else:
-            path = f"spec.roles[{index}].template.spec"
-            out.append(workload_of(obj, template, path, replicas=whole_number(role.get("replicas")), **shared))
-    return out
