@@ -36,11 +36,6 @@ class AttemptJudge:
         """A fresh judge from a stored setup; ValueError for another schema version."""
         return AttemptJudge(JudgeSetup.from_dict(raw))
 
-    @property
-    def has_failed(self) -> bool:
-        """Whether FAIL was reached; it never goes back."""
-        return self._judge.fired is not None
-
     def add(self, block: Block) -> None:
         """Take the next block of the attempt; one that was taken before changes nothing."""
         if block.seq <= self.last_seq:

@@ -14,7 +14,7 @@ class Result(StrEnum):
 
 
 class HoldReason(StrEnum):
-    """Why a step must not advance although no breach is proved; the condition Holding has it as its reason."""
+    """Why a step must not advance although no breach is proved. The condition Holding (reason Held) begins its message with it."""
 
     NO_FRESH_DATA = "NoFreshData"  # no request of this step's weight within `freshness`
     TOO_FEW_REQUESTS = "TooFewRequests"  # the evidence grows but is not enough yet

@@ -4,13 +4,12 @@ The gates estimate a request's length bucket from its body. The factor is kept i
 (the history) and copied into every attempt, so a new leader and both variants use the same one. Called by recorder.py.
 """
 
-import hashlib
-import json
 import threading
 from collections.abc import Mapping
 from typing import Any
 
 from controller.adapters.recorder_client import RecorderClient
+from controller.jsonable import digest_of
 
 HISTORY_ATTEMPT = 0
 DEFAULT = (("", 4.0),)
@@ -47,7 +46,7 @@ class Calibrations:
         """Bring the recorder's setup of attempt 0 there; Retryable on silence. Called by the rollout's feed."""
         with self._lock:
             policy = self._wanted.get(rollout)
-            mark = _mark(policy) if policy is not None else ""
+            mark = digest_of(policy) if policy is not None else ""
             is_done = policy is None or (self._done.get(rollout) == mark and rollout in self._known)
         if is_done or policy is None:
             return
@@ -70,7 +69,3 @@ def _with_any(factors: dict[str, float]) -> Factors:
     if not factors:
         return ()
     return tuple(sorted({"": sum(factors.values()) / len(factors), **factors}.items()))
-
-
-def _mark(policy: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(policy, sort_keys=True).encode()).hexdigest()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import httpx
 
+from controller.adapters.rounds import Rounds
 from controller.evidence.views import WitnessView
 from manifests.engines.metrics import NotExposition, parse_metrics
 from manifests.model import Manifest
@@ -32,13 +33,10 @@ class WitnessScraper:
     """Reads what it is told to watch."""
 
     def __init__(self, every_s: float = EVERY_SECONDS) -> None:
-        self._every_s = every_s
         self._lock = threading.Lock()
         self._watched: dict[str, _Watched] = {}
         self._http = httpx.Client(timeout=3.0, trust_env=False)
-        self._stop, self._wake = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._run, name="witnesses", daemon=True)
-        self._thread.start()
+        self._rounds = Rounds("witnesses", self._round, every_s)
 
     def watch(self, rollout: str, manifest: Manifest | None, targets: Mapping[str, str]) -> None:
         """Read exactly these pages of a rollout (pod -> URL); without a manifest none."""
@@ -51,7 +49,7 @@ class WitnessScraper:
                 return
             kept = known.views if known is not None and known.manifest == manifest else unseen(manifest)
             self._watched[rollout] = _Watched(manifest, dict(targets), kept)
-        self._wake.set()
+        self._rounds.wake()
 
     def views(self, rollout: str) -> tuple[WitnessView, ...]:
         """One entry per mechanism that the manifest turns on."""
@@ -61,20 +59,16 @@ class WitnessScraper:
 
     def stop(self) -> None:
         """End the thread."""
-        self._stop.set()
-        self._wake.set()
+        self._rounds.stop()
 
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            self._wake.clear()
+    def _round(self) -> None:
+        with self._lock:
+            todo = dict(self._watched)
+        for rollout, watched in todo.items():
+            views = self._look(watched)
             with self._lock:
-                todo = dict(self._watched)
-            for rollout, watched in todo.items():
-                views = self._look(watched)
-                with self._lock:
-                    if self._watched.get(rollout) is watched:
-                        self._watched[rollout] = _Watched(watched.manifest, watched.targets, views)
-            self._wake.wait(self._every_s)
+                if self._watched.get(rollout) is watched:
+                    self._watched[rollout] = _Watched(watched.manifest, watched.targets, views)
 
     def _look(self, watched: _Watched) -> tuple[WitnessView, ...]:
         seen = [self._page(watched.manifest, pod, url) for pod, url in watched.targets.items()]

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 from controller.adapters.person_api import ApiServer
+from controller.cli.addresses import bind_address
 from controller.cli.errors import BadInput
 
 
@@ -29,21 +30,14 @@ def run(args: argparse.Namespace) -> int:
 
     from controller.dashboard.app import Settings, create_dashboard_app
 
-    host, port = _address(args.bind)
+    host, port = bind_address("--bind", args.bind)
     namespaces = tuple(name.strip() for name in args.namespaces.split(",") if name.strip())
     settings = Settings(_api_server(args), args.evidence_url, args.external_url.rstrip("/"), namespaces)
     uvicorn.run(
-        create_dashboard_app(settings), host=host, port=port, log_level="warning", server_header=False,
+        create_dashboard_app(settings), host=host.strip("[]"), port=port, log_level="warning", server_header=False,
         proxy_headers=False, timeout_graceful_shutdown=2,
     )  # fmt: skip
     return 0
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not port.isdigit() or int(port) > 65535:
-        raise BadInput("--bind", "", f"{text!r} is no address", "write host:port")
-    return host.strip("[]") or os.environ.get("POD_IP") or "127.0.0.1", int(port)
 
 
 def _api_server(args: argparse.Namespace) -> ApiServer:

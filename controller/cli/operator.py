@@ -7,6 +7,7 @@ from pathlib import Path
 
 import structlog
 
+from controller.cli.addresses import bind_text
 from controller.cli.errors import BadInput
 from controller.operator import Operator, Options
 
@@ -48,10 +49,10 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput("--tls-authority-secret", "", "is given without --tls-dir", "name a folder for certificates")
     options = Options(
         namespace=args.namespace,
-        bind=_address("--bind", args.bind),
-        xds_bind=_address("--xds-bind", args.xds_bind),
-        advertise_xds=_address("--advertise-xds", args.advertise_xds),
-        advertise_recorder=_address("--advertise-recorder", args.advertise_recorder),
+        bind=bind_text("--bind", args.bind),
+        xds_bind=bind_text("--xds-bind", args.xds_bind),
+        advertise_xds=bind_text("--advertise-xds", args.advertise_xds),
+        advertise_recorder=bind_text("--advertise-recorder", args.advertise_recorder),
         recorder_url=args.recorder_url,
         database=args.database,
         gate_image=args.gate_image,
@@ -64,13 +65,6 @@ def run(args: argparse.Namespace) -> int:
     )
     _log_as_json()
     return Operator(options).run()
-
-
-def _address(option: str, text: str) -> str:
-    host, _, port = text.rpartition(":")
-    if not port.isdigit() or int(port) > 65535:
-        raise BadInput(option, "", f"{text!r} is no address", "write host:port")
-    return f"{host or os.environ.get('POD_IP') or '127.0.0.1'}:{port}"
 
 
 def _log_as_json() -> None:

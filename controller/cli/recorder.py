@@ -2,9 +2,9 @@
 
 import argparse
 import asyncio
-import os
 from pathlib import Path
 
+from controller.cli.addresses import bind_text
 from controller.cli.errors import BadInput
 from shadow.envoy.bootstrap import TlsFiles
 from shadow.recorder.serve import Options, RecorderServer
@@ -20,13 +20,6 @@ def register(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tls-cert", help="certificate of the access-log service (mutual TLS)")
     parser.add_argument("--tls-key", help="its key")
     parser.add_argument("--tls-ca", help="authority of the gates' certificates")
-
-
-def _address(option: str, text: str) -> str:
-    host, _, port = text.rpartition(":")
-    if not port.isdigit() or int(port) > 65535:
-        raise BadInput(option, "", f"{text!r} is no address", "write host:port")
-    return f"{host or os.environ.get('POD_IP') or '127.0.0.1'}:{port}"
 
 
 def _tls(args: argparse.Namespace) -> TlsFiles | None:
@@ -45,7 +38,9 @@ def _tls(args: argparse.Namespace) -> TlsFiles | None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until a signal ends it."""
-    options = Options(_address("--bind", args.bind), _address("--als-bind", args.als_bind), Path(args.data), _tls(args))
+    options = Options(
+        bind_text("--bind", args.bind), bind_text("--als-bind", args.als_bind), Path(args.data), _tls(args)
+    )
     try:
         asyncio.run(RecorderServer(options).run())
     except OSError as error:

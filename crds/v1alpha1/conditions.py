@@ -55,8 +55,6 @@ class Reason(StrEnum):
     NO_EFFECTIVE_CHANGE = "NoEffectiveChange"  # the effective diff is empty: nothing is rolled
     SUPERSEDED = "Superseded"  # another revision was applied in mid-attempt
     STABLE_REAPPLIED = "StableReapplied"  # the stable revision was applied in mid-attempt: a rollback
-    REJECTED_REVISION = "RejectedRevision"  # this revision was rolled back; retry it or apply another one
-    STEP_PASSED = "StepPassed"  # every required stratum passed every gate
     STEP_STARTED = "StepStarted"  # a step began
     ATTEMPT_COMPLETED = "AttemptCompleted"  # the candidate is stable now
     # preflight and input
@@ -88,7 +86,6 @@ class Reason(StrEnum):
     CANDIDATE_CRASHED = "CandidateCrashed"  # crash loop, OOM or lost readiness: a hard stop
     CANDIDATE_HUNG = "CandidateHung"  # candidate pods are ready and answer no request
     CANDIDATE_DEADLINE = "CandidateDeadline"  # candidate pods did not become servable in time
-    TELEMETRY_SILENT = "TelemetrySilent"  # the candidate answered nothing for maxSilence
     MAX_HOLD_EXCEEDED = "MaxHoldExceeded"  # held longer than the policy allows
     ABORTED = "Aborted"  # a person aborted
     REJECTED = "Rejected"  # a person rejected the step

@@ -68,8 +68,3 @@ def make_snapshot(config: GateConfig) -> Snapshot:
         assignments=assignments,
         routes={live.name: live, copies.name: copies},
     )
-
-
-def plan_version(config: GateConfig) -> str:
-    """The version that `XdsServer.acks` reports once a gate has acknowledged `config`."""
-    return make_snapshot(config).version

@@ -14,7 +14,6 @@ import httptools
 REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 405: "Method Not Allowed"}
 REASONS |= {413: "Content Too Large", 500: "Internal Server Error", 503: "Service Unavailable"}
 JSON_TYPE = "application/json"
-BODY_LIMIT = 64 * 2**20
 
 
 class Request:

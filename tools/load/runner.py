@@ -15,8 +15,6 @@ from tools.load.client import Exchange, Pool
 from tools.load.plan import Planned, PromptWriter, bucket_name, chat_body
 from tools.load.stats import LiveStats, Sample
 
-NO_TARGET = "server_error"
-
 
 @dataclass(frozen=True)
 class RunOptions:

@@ -10,7 +10,7 @@ from shadow.envoy import build
 from shadow.envoy.clusters import make_clusters
 from shadow.envoy.endpoints import make_assignments
 from shadow.envoy.routes import CREDENTIALS, bucket_names, make_copy_routes, make_live_routes
-from shadow.envoy.snapshot import clusters_of, make_snapshot, plan_version
+from shadow.envoy.snapshot import clusters_of, make_snapshot
 from shadow.plan import Stage
 from tests.unit.shadow.builders import CANDIDATE, ENDPOINTS, STABLE, make_config, make_endpoint, make_plan
 from tests.unit.shadow.golden import GOLDEN, render
@@ -152,11 +152,11 @@ def test_copies_are_bounded_and_live_requests_are_not() -> None:
 
 
 def test_version_follows_content() -> None:
-    assert plan_version(make_config()) == plan_version(make_config())
-    assert plan_version(make_config()) != plan_version(make_config(make_plan(weight=6)))
-    assert plan_version(make_config()) != plan_version(make_config(bytes_per_token=(("", 3.0),)))
+    assert make_snapshot(make_config()).version == make_snapshot(make_config()).version
+    assert make_snapshot(make_config()).version != make_snapshot(make_config(make_plan(weight=6))).version
+    assert make_snapshot(make_config()).version != make_snapshot(make_config(bytes_per_token=(("", 3.0),))).version
     turned = make_plan(endpoints=tuple(reversed(ENDPOINTS)))
-    assert plan_version(make_config()) == plan_version(make_config(turned))
+    assert make_snapshot(make_config()).version == make_snapshot(make_config(turned)).version
 
 
 def test_bucket_names() -> None:
