@@ -26,6 +26,11 @@ CODES: dict[str, tuple[str, str, str]] = {
         "Config file and command line disagree and this version's precedence is not known.",
         "State the value in one place only.",
     ),
+    "background-engine": (
+        "error",
+        "A script starts the engine in the background and ends.",
+        "End the script with `wait`, or start the engine in the foreground.",
+    ),
     "bad-value": ("error", "The engine cannot convert a value and refuses to start.", "Correct the value."),
     "bool-with-value": ("warning", "A boolean flag is given a value.", "Use the flag alone, or its `--no-` form."),
     "branch-revision": (
@@ -211,6 +216,16 @@ CODES: dict[str, tuple[str, str, str]] = {
         "warning",
         "CUDA_VISIBLE_DEVICES hides accelerators that the parallel layout needs.",
         "Remove the variable.",
+    ),
+    "never-runs": (
+        "error",
+        "A command stands behind a server that stays in the foreground.",
+        "Start the first one with `&`, or put them into containers of their own.",
+    ),
+    "variable-defaults": (
+        "info",
+        "Environment variables whose default differs between the two versions and which nobody sets.",
+        "Read the engine's release notes for those that you rely on.",
     ),
     "new-switch-on": (
         "info",

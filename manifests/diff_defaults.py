@@ -99,7 +99,7 @@ def _flips(
     for switch in part.switches.values():
         if switch.name in old.settings or switch.name in new.settings or not switch.history or switch.name in derived:
             continue
-        if _covered(switch.name, old) or _covered(switch.name, new):
+        if switch.surveyed or _covered(switch.name, old) or _covered(switch.name, new):
             continue
         first, second = part.default_at(switch, before), part.default_at(switch, after)
         if "bracketed" in (first.status, second.status):
@@ -118,6 +118,22 @@ def _flips(
             f"{', '.join(arrived)}"
         )
         findings.append(make_finding("new-switch-on", text, new.source.file, new.source.path))
+    flipped = _surveyed_flips(part, before, after, old, new)
+    if flipped:
+        text = f"variables whose default differs between {part.engine} {before} and {after}: {', '.join(flipped)}"
+        findings.append(make_finding("variable-defaults", text, new.source.file, new.source.path))
+
+
+def _surveyed_flips(part: Catalog, before: str, after: str, old: Manifest, new: Manifest) -> list[str]:
+    """Variables of the wide survey that nobody sets and whose default is known to differ."""
+    out = []
+    for switch in part.switches.values():
+        if not switch.surveyed or len(switch.history) < 2 or switch.name in old.settings or switch.name in new.settings:
+            continue
+        first, second = part.default_at(switch, before), part.default_at(switch, after)
+        if first.status == second.status == "known" and not same(switch.name, first.value, second.value):
+            out.append(switch.name.removeprefix("env:"))
+    return out
 
 
 def _covered(name: str, manifest: Manifest) -> bool:

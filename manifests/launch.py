@@ -13,7 +13,8 @@ from itertools import zip_longest
 
 from manifests.engines.profiles import Launcher, commands, modules
 from manifests.images import ImageFacts
-from manifests.shell import Command, Token, read_script
+from manifests.secrets import redact_text
+from manifests.shell import Command, Script, Token, read_script
 from manifests.yamlsafe import line_of
 
 _SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh"})
@@ -169,13 +170,20 @@ def _follow(parts: list[Arg], context: Context, out: CommandLine, depth: int) ->
     out.files.update(result.files)
     out.from_script = True
     _report(result.problems, result.commands, line, out)
+    blocking: str | None = None
+    _background_only(result, line, out)
     for command in result.commands:
+        if blocking is not None and command.certain and not command.background:
+            _never_runs(command, blocking, line, out)
+            continue
         words = [Arg(w.text, w.known, (line + w.line - 1) if line else None, origin) for w in command.words]
         words = [_with_argument_line(word, arguments) for word in words]
         inner = find_launch(words)
         if inner is not None:
             _keep(words, inner, out, command.certain)
             out.env.update(command.env)
+            if command.certain and not command.background and _blocks(inner):
+                blocking = _shown(words)
         else:
             before = out.env
             out.env = {**out.env, **command.env}
@@ -183,6 +191,44 @@ def _follow(parts: list[Arg], context: Context, out: CommandLine, depth: int) ->
             _follow(words, Context({**context.env, **command.env}, lookup, context.open_env), out, depth + 1)
             if out.launch is found:
                 out.env = before
+
+
+def _background_only(script: Script, line: int | None, out: CommandLine) -> None:
+    """A server with ``&`` as the last thing of a script: the shell ends, and the container with it."""
+    last = script.commands[-1] if script.commands else None
+    if last is None or not last.background or not last.certain or script.waits:
+        return
+    words = [Arg(word.text) for word in last.words]
+    if find_launch(words) is not None:
+        where = (line or 1) + last.line - 1
+        text = (
+            f"line {where}: `{_shown(words)}` is started with `&` and nothing waits for it: the script ends, and the "
+            "container with it; end the script with `wait`, or leave out the `&`"
+        )
+        out.findings.append(("background-engine", text))
+
+
+def _blocks(launch: Launch) -> bool:
+    """Whether a command stays in the foreground as long as it serves."""
+    return launch.kind != "ray" or any(argument.text == "--block" for argument in launch.args)
+
+
+def _shown(words: list[Arg]) -> str:
+    text = " ".join(redact_text(word.text) for word in words[:3])
+    return text if len(words) < 4 else f"{text} ..."
+
+
+def _never_runs(command: Command, blocking: str, line: int | None, out: CommandLine) -> None:
+    """A command behind a server in the foreground: the shell reaches it when the server has ended."""
+    words = [Arg(word.text) for word in command.words]
+    if find_launch(words) is None:
+        return
+    where = (line or 1) + command.line - 1
+    text = (
+        f"line {where}: `{_shown(words)}` never runs while `{blocking}` serves, which stays in the foreground; start "
+        "the first one with `&`, or in a container of its own"
+    )
+    out.findings.append(("never-runs", text))
 
 
 _READS_NAME = re.compile(r"\$\{?0\b")
@@ -219,7 +265,8 @@ def _keep(parts: list[Arg], launch: Launch, out: CommandLine, certain: bool) -> 
         if rank[launch.kind] < rank[out.launch.kind]:
             return
         if rank[launch.kind] == rank[out.launch.kind] == 2 and certain and out.certain:
-            out.findings.append(("several-engines", "the script starts more than one engine; the last one is shown"))
+            text = f"the script starts `{_shown(list(out.argv))}` and `{_shown(parts)}`; the last one is shown"
+            out.findings.append(("several-engines", text))
         if not certain and out.certain:
             return
     if not certain:

@@ -12,6 +12,7 @@ from typing import Any
 
 from manifests.codes import make_finding
 from manifests.engines.derived import accelerator_of
+from manifests.engines.grammar import catalogs_of, find_switch
 from manifests.engines.profiles import profile_of
 from manifests.layout import group_gpus, layout_of
 from manifests.model import Finding, ImportResult, Manifest
@@ -172,8 +173,17 @@ def _environment(manifest: Manifest) -> Iterator[tuple[str, str, str | None]]:
     ):
         return
     argv = " ".join(manifest.argv)
+    profile, catalogs = profile_of(manifest.engine.family), catalogs_of(manifest.engine.name)
     for name, value in manifest.environment.items():
         used = isinstance(value, str) and len(value) > 1 and value in argv
+        own = name.startswith(profile.variables) if profile.variables else False
+        if own and not used and find_switch(catalogs, f"env:{name}") is None:
+            yield (
+                "env-unread",
+                f"env `{name}` is read by no version of {profile.title} in the catalogue; check its spelling, or "
+                "delete it",
+                "warning",
+            )
         if _FLAG_LOOKALIKE.match(name) and not used:
             yield (
                 "env-unread",

@@ -40,11 +40,13 @@ class Command:
 
 @dataclass(slots=True)
 class Script:
-    """The reading of a script: commands in order, files it writes, what could not be followed."""
+    """The reading of a script: commands in order, files it writes, what could not be followed, whether it waits for
+    what it started."""
 
     commands: list[Command] = field(default_factory=list)
     files: dict[str, str] = field(default_factory=dict)
     problems: list[tuple[str, int, str]] = field(default_factory=list)
+    waits: bool = False
 
 
 def read_script(
@@ -449,7 +451,9 @@ class _Shell(Words):
             self._emit(words, prefix, background, line)
 
     def _builtin(self, name: str, words: list[Token], herestring: Token | None) -> None:
-        if name == "set":
+        if name == "wait":
+            self.out.waits = True
+        elif name == "set":
             texts = [word.text for word in words]
             if "--" in texts:
                 self.args = words[texts.index("--") + 1 :]

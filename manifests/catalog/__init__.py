@@ -28,6 +28,9 @@ class Switch:
 
     ``kind``: bool, int, float, str, json, list:int, list:float, list:str. ``history``: (first version read, default
     as written) with declaration-only changes already folded away. ``seen``: first and last version read that has it.
+    ``surveyed``: a variable that is known from the engine's source alone, by name and default: what it acts on is told
+    by its name, its defaults are not spelled out as flips; ``variable_only``: it is shown as a variable, not as a
+    setting. ``optional``: what the flag means without a value (None: it needs one).
     """
 
     name: str
@@ -46,6 +49,9 @@ class Switch:
     witness: str | None
     note: str | None
     choices: str | None
+    surveyed: bool = False
+    variable_only: bool = False
+    optional: Any = None
 
     @property
     def is_env(self) -> bool:
@@ -253,6 +259,9 @@ def _switch(entry: dict[str, Any]) -> Switch:
         witness=entry.get("w"),
         note=entry.get("b"),
         choices=entry.get("k"),
+        surveyed=bool(entry.get("v")),
+        variable_only=entry.get("v") is True,
+        optional=entry.get("q"),
     )
 
 

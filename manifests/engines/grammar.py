@@ -66,14 +66,15 @@ def find_switch(catalogs: Sequence[Catalog], name: str) -> tuple[Switch, Catalog
     return None
 
 
-def parse(launch: Launch, version: str | None) -> Parsed:
-    """The settings that a launch's arguments mean to an engine of ``version``."""
-    return _Parser(launch, version).run()
+def parse(launch: Launch, version: str | None, own_version: str | None = None) -> Parsed:
+    """The settings that a launch's arguments mean to an engine of ``version``; ``own_version``: the version of a
+    program around the engine (Dynamo), whose own flags come and go with it."""
+    return _Parser(launch, version, own_version).run()
 
 
 class _Parser:
-    def __init__(self, launch: Launch, version: str | None) -> None:
-        self.launch, self.version = launch, version
+    def __init__(self, launch: Launch, version: str | None, own_version: str | None) -> None:
+        self.launch, self.version, self.own_version = launch, version, own_version
         self.family = launch.catalog.removeprefix("dynamo-") if launch.catalog else launch.engine
         self.underscores = profile_of(self.family).underscores
         profile = profile_of(launch.catalog or launch.engine)
@@ -317,22 +318,34 @@ class _Parser:
                     "spelling and the engine's version",
                 )
             )
-        if found.switch is not None and found.switch.removed_between and self.version is None:
-            last, first = found.switch.removed_between
-            add(
+        if found.switch is not None and found.switch.removed_between and found.how != "not-in-version":
+            self._report_removal(found.switch, shown)
+
+    def _version_of(self, switch: Switch) -> str | None:
+        """The version that a flag belongs to: the program's around the engine, or the engine's."""
+        own = self.launch.catalog.startswith("dynamo") and switch.name in self.catalogs[0].switches
+        return self.own_version if own else self.version
+
+    def _report_removal(self, switch: Switch, shown: str) -> None:
+        version = self._version_of(switch)
+        last, first = switch.removed_between or ("", "")
+        if version is None:
+            self.out.findings.append(
                 (
                     "removed-later",
                     f"`{shown}` was removed between {last} and {first}: an engine from {first} on refuses to start "
                     "with it",
                 )
             )
+        elif (version_key(version) or ()) >= (version_key(first) or ()):
+            self._report_version(switch, shown)
 
     def _report_version(self, switch: Switch, shown: str) -> None:
         if switch.removed_between:
             last, first = switch.removed_between
             text = (
-                f"`{shown}` was removed between {last} and {first} and {self.launch.engine} {self.version} refuses "
-                "to start with it; delete it"
+                f"`{shown}` was removed between {last} and {first} and {self.launch.engine} {self._version_of(switch)} "
+                "refuses to start with it; delete it"
             )
             self.out.findings.append(("removed-flag", text))
         else:
@@ -374,6 +387,9 @@ class _Parser:
             value = self.args[self.at]
             self.at += 1
             return value.text, value
+        if found.switch is not None and found.switch.optional is not None:
+            self._store(found.name, found.switch.optional, argument)
+            return None
         self.out.findings.append(
             ("missing-value", f"`{argument.text}` has no value: the engine refuses to start; give one")
         )

@@ -61,6 +61,7 @@ class Profile:
         style: argparse, click, clap, llamacpp or generic: how flags and values are told apart.
         underscores: whether ``_`` in a flag's name is ``-``.
         parts: catalogue name -> parts of the catalogue file that it holds (an engine with several programs).
+        variables: prefixes of the engine's own environment variables, all of which the catalogue lists.
         in_patches: whether a patch without image may be taken for this engine by its flags.
         parallel: names of tensor, pipeline, data and context sizes.
         context, sequences, step_tokens, memory_share: settings of the longest sequence, the most sequences, the tokens
@@ -91,6 +92,7 @@ class Profile:
     share_after_weights: bool = False
     listens_locally: bool = False
     metrics_switch: tuple[str, str] | None = None
+    variables: tuple[str, ...] = ()
     metric_prefixes: tuple[str, ...] = ()
     metrics: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -173,7 +175,7 @@ _PLAIN = (
     "share_after_weights",
     "listens_locally",
 )
-_LISTS = ("entrypoint", "context", "sequences", "step_tokens", "memory_share", "metric_prefixes")
+_LISTS = ("entrypoint", "context", "sequences", "step_tokens", "memory_share", "variables", "metric_prefixes")
 
 
 def _launcher(entry: Mapping[str, Any], name: str, style: str) -> Launcher:

@@ -49,7 +49,7 @@ def read_settings(
     """The effective settings of one container."""
     out = Read()
     if launch is not None:
-        parsed = grammar.parse(launch, engine.family_version)
+        parsed = grammar.parse(launch, engine.family_version, engine.version)
         out.settings, out.findings = parsed.settings, parsed.findings
         out.unresolved, out.secrets = parsed.unresolved, parsed.secrets
         _config_file(launch, engine, line, environment, out)
@@ -169,9 +169,7 @@ def _trtllm(content: Mapping[str, Any], path: str, origin: str, engine: Engine, 
         name = trtllm_name(key, known)
         cli = out.settings.get(name) or out.settings.get(_twin(name))
         if cli is None:
-            out.settings[name] = Setting(
-                _plain(value), origin, f"{key}: {text_of(value)}"[:200], None
-            )
+            out.settings[name] = Setting(_plain(value), origin, f"{key}: {text_of(value)}"[:200], None)
         elif cli.value != _plain(value):
             _precedence(
                 name,
@@ -284,6 +282,8 @@ def _environment(name: str, engine: Engine, line: CommandLine, environment: Envi
                 )
             )
             continue
+        if switch.variable_only:
+            continue  # stays a variable: the diff names what it acts on
         setting_name = switch.name if not is_env or "*" not in switch.name else f"env:{variable}"
         if setting_name in out.settings:
             continue

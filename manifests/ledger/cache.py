@@ -90,8 +90,10 @@ def _state_formats(book: Book, shape: StateShape) -> tuple[float, float] | None:
         own = _named(book.value("mamba-ssm-cache-dtype")) or _named(shape.dtype)
         return conv, own if own is not None else 4.0 if shape.kind == "KDA" else conv
     if family == "sglang":
-        own = _named(book.value("mamba-ssm-dtype", "env:SGLANG_MAMBA_SSM_DTYPE")) or _named(shape.dtype)
-        return _named(book.value("env:SGLANG_MAMBA_CONV_DTYPE")) or 2.0, 4.0 if own is None else own
+        variables = book.manifest.environment
+        named = _named(book.value("mamba-ssm-dtype")) or _named(variables.get("SGLANG_MAMBA_SSM_DTYPE"))
+        own = named or _named(shape.dtype)
+        return _named(variables.get("SGLANG_MAMBA_CONV_DTYPE")) or 2.0, 4.0 if own is None else own
     return None
 
 

@@ -1,27 +1,31 @@
-"""Writes ``manifests/catalog/*.json``: one compact file per engine, from the surveyed facts or from an installed
-engine.
+"""Writes ``manifests/catalog/*.json``: one compact file per engine, from the surveyed facts or from wheels.
 
-Two commands. ``facts FILE`` turns the facts' list (one mapping per engine and flag) plus ``supplement.yaml`` into
-the catalogue. ``wheel ENGINE PATH VERSION`` reads the argument parser of an installed wheel (its source tree, by
-syntax, nothing imported) and adds that version to the engine's part: flags seen, their aliases, types and defaults;
-a default that differs from the newest version known becomes an entry of the history. See ``README.md`` beside this
-file.
+Three commands. ``facts FILE`` turns the facts' list (one mapping per engine and flag) plus ``supplement.yaml`` and
+``variables.yaml`` into the catalogue. ``variables ENGINE VERSION=PACKAGE...`` surveys an engine's environment variables
+over several unpacked wheels into ``variables.yaml``. ``wheel ENGINE PACKAGE VERSION --previous PACKAGE`` adds a
+version: what differs between two wheels of an engine (:mod:`wheels`: by syntax, nothing imported) becomes new flags,
+flips of defaults, removals. See ``manifests/catalog/README.md``.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
 import json
 import re
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from manifests.catalog import parse_default
+from tools.catalog import variables, wheels
+
 ROOT = Path(__file__).resolve().parents[2]
 CATALOG = ROOT / "manifests" / "catalog"
+HERE = Path(__file__).parent
+VARIABLES = HERE / "variables.yaml"
 FILES = {"dynamo.runtime": "dynamo", "dynamo.frontend": "dynamo", "dynamo.vllm": "dynamo", "dynamo.sglang": "dynamo"}
 FILES |= {"dynamo.trtllm": "dynamo", "dynamo.router": "dynamo"}
 V0_BOOL = {
@@ -116,6 +120,8 @@ def compact(entry: dict[str, Any]) -> dict[str, Any]:
         "o": entry.get("declaration_only"),
         "w": entry.get("witness"),
         "b": str(entry.get("note") or "").split(", see ")[0],
+        "v": entry.get("surveyed"),
+        "q": entry.get("optional"),
         "k": str(entry["type"]) if str(entry["type"]).startswith(("Choice", "Literal")) else None,
     }
     return out | {key: value for key, value in optional.items() if value}
@@ -134,13 +140,18 @@ def version_order(text: str) -> tuple[int, ...]:
 
 def from_facts(path: Path) -> None:
     """The whole catalogue from the facts file and the supplement."""
-    entries: list[dict[str, Any]] = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
-    entries += yaml.safe_load((Path(__file__).parent / "supplement.yaml").read_text(encoding="utf-8"))
+    entries = read_yaml(path)
+    listed = {(entry["engine"], entry["flag"]) for entry in entries}
+    surveyed = [entry | {"surveyed": True} for entry in read_yaml(VARIABLES)]
+    entries += [entry for entry in surveyed if (entry["engine"], entry["flag"]) not in listed]
+    entries = merged(entries, [*read_yaml(HERE / "dynamo_older.yaml"), *read_yaml(HERE / "supplement.yaml")])
     parts: dict[str, list[dict[str, Any]]] = {}
     versions: dict[str, set[str]] = {}
     for entry in entries:
         name = FILES.get(entry["engine"], entry["engine"])
         parts.setdefault(name, []).append(compact(entry))
+        if entry.get("source") == "wheels of ai-dynamo":
+            continue  # only flags that are gone were read from these versions: no defaults of the others are known
         found = [version for version, _ in entry.get("default_history") or []] + list(entry.get("seen") or [])
         versions.setdefault(name, set()).update(
             str(version) for version in found + list(entry.get("removed_between") or [])
@@ -151,87 +162,90 @@ def from_facts(path: Path) -> None:
         print(f"{name}: {len(switches)} switches, {len(versions[name])} versions")
 
 
-def parser_calls(tree: ast.AST) -> list[dict[str, Any]]:
-    """Every ``add_argument`` of a source file: flags, default and type as written."""
-    found = []
-    for node in ast.walk(tree):
-        if not (
-            isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument"
-        ):
-            continue
-        flags = [
-            a.value
-            for a in node.args
-            if isinstance(a, ast.Constant) and isinstance(a.value, str) and a.value.startswith("-")
-        ]
-        if flags:
-            words = {word.arg: ast.unparse(word.value).strip("'\"") for word in node.keywords if word.arg}
-            found.append({"flags": flags, **words})
-    return found
+def merged(entries: list[dict[str, Any]], corrections: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The entries with corrections: an entry of the same engine and flag is updated, another one is added."""
+    out = {(entry["engine"], entry["flag"]): entry for entry in entries}
+    for correction in corrections:
+        key = (correction["engine"], correction["flag"])
+        out[key] = {**out.get(key, {}), **correction}
+    return list(out.values())
 
 
-def dataclass_fields(tree: ast.AST) -> dict[str, str]:
-    """Defaults of annotated class attributes (the engines keep their arguments in dataclasses)."""
-    out: dict[str, str] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
-            out.setdefault(node.target.id, ast.unparse(node.value).strip("'\""))
-    return out
+def survey_variables(engine: str, versions: list[str]) -> None:
+    """Rewrites an engine's part of ``variables.yaml``; a variable that the catalogue has from the facts is left out."""
+    roots = [(version, Path(package)) for version, _, package in (text.partition("=") for text in versions)]
+    found = variables.survey(engine, sorted(roots, key=lambda root: version_order(root[0])))
+    others = [entry for entry in read_yaml(VARIABLES) if entry["engine"] != engine] if VARIABLES.exists() else []
+    variables.write([*others, *found], VARIABLES)
+    print(f"{engine}: {len(found)} variables in {len(roots)} versions")
 
 
-def from_wheel(engine: str, root: Path, version: str) -> None:
-    """Adds one version, read from an installed wheel's source, to an engine's part."""
+def read_yaml(path: Path) -> list[dict[str, Any]]:
+    loaded: list[dict[str, Any]] = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
+    return loaded
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What one wheel declares: flags and variables by name, each with kind, default and aliases."""
+
+    entries: dict[str, tuple[str, str, tuple[str, ...]]]
+
+    @staticmethod
+    def read(engine: str, package: Path) -> Declared:
+        found = {flag.flag: (flag.kind, flag.default, flag.aliases) for flag in wheels.flags(engine, package)}
+        if engine in variables.PREFIXES:
+            for variable in wheels.variables(engine, package, variables.PREFIXES[engine]):
+                found[f"env:{variable.name}"] = ("env", variable.default, ())
+        return Declared(found)
+
+
+def from_wheel(engine: str, package: Path, version: str, previous: Path) -> None:
+    """Adds one version to an engine's part: what the wheel declares otherwise than the previous one."""
     path = CATALOG / f"{engine}.json"
     data = json.loads(path.read_text(encoding="utf-8"))
-    calls: list[dict[str, Any]] = []
-    defaults: dict[str, str] = {}
-    for source in sorted(root.rglob("*arg*.py")) + sorted(root.rglob("config/*.py")):
-        tree = ast.parse(source.read_text(encoding="utf-8"))
-        calls += parser_calls(tree)
-        defaults |= dataclass_fields(tree) if "arg" in source.name else {}
-    by_flag = {switch["f"]: switch for switch in data["switches"]}
-    seen: set[str] = set()
-    for call in calls:
-        flag = next((f for f in call["flags"] if f.startswith("--")), None)
-        if flag is None or flag in seen:
-            continue
-        seen.add(flag)
-        default = call.get("default", "None")
-        default = defaults.get(flag[2:].replace("-", "_"), default) if "." in default else default
-        switch = by_flag.get(flag)
-        if switch is None:
-            kind = (
-                "bool"
-                if "store_true" in call.get("action", "") or "Boolean" in call.get("action", "")
-                else call.get("type", "str")
-            )
-            new = {
-                "flag": flag,
-                "engine": engine,
-                "type": kind,
-                "default": default,
-                "aliases": [f for f in call["flags"] if f != flag],
-            }
-            data["switches"].append(
-                compact(
-                    new
-                    | {
-                        "mechanism": "lifecycle",
-                        "ledgers": [],
-                        "correctness": "contract-change",
-                        "seen": [version, version],
-                    }
-                )
-            )
-            print(f"new: {flag} (mechanism, ledgers and class must be set by hand)")
-            continue
-        history = switch.get("h") or [[data["sampled"][0], switch["d"]]]
-        if version_order(version) > version_order(history[-1][0]) and history[-1][1] != default and "." not in default:
-            switch["h"] = [*history, [version, default]]
-            print(f"default: {flag} {history[-1][1]} -> {default}")
-        if switch.get("s"):
-            switch["s"] = [switch["s"][0], max(switch["s"][1], version, key=version_order)]
+    last = max(data["sampled"], key=version_order)
+    if version_order(version) <= version_order(last):
+        raise SystemExit(f"{version} is not newer than {last}, the newest version of {path.name}")
+    new, old = Declared.read(engine, package).entries, Declared.read(engine, previous).entries
+    for switch in data["switches"]:
+        if switch["f"] in new:
+            _carry(switch, new[switch["f"]][1], old.get(switch["f"], ("", wheels.UNREADABLE, ()))[1], last, version)
+        elif switch["f"] in old and "x" not in switch:
+            switch["x"] = [last, version]
+            switch["h"] = [*(switch.get("h") or [[data["sampled"][0], switch["d"]]]), [version, "ABSENT"]]
+            print(f"removed: {switch['f']}")
+        elif switch.get("s") and switch["s"][1] == last and "x" not in switch:
+            switch["s"] = [switch["s"][0], version]  # declared where no reader looks: taken as unchanged
+    known = {switch["f"] for switch in data["switches"]}
+    known |= {alias for switch in data["switches"] for alias in switch.get("a", ())}
+    for flag, (kind, default, aliases) in new.items():
+        if flag not in known and flag not in old:
+            data["switches"].append(_added(engine, flag, kind, default, aliases, data["sampled"][0], version))
     write(engine, sorted({*data["sampled"], version}, key=version_order), data["switches"])
+
+
+def _carry(switch: dict[str, Any], new: str, old: str, last: str, version: str) -> None:
+    """A switch that the new version has too: its range grows, a default that differs becomes a flip."""
+    if switch.get("s"):
+        switch["s"] = [switch["s"][0], version]
+    if new in (old, wheels.UNREADABLE) or old == wheels.UNREADABLE or parse_default(new) == parse_default(old):
+        return
+    switch["h"] = [*(switch.get("h") or [[last, switch["d"]]]), [version, new]]
+    switch["d"] = new
+    print(f"default: {switch['f']} {old} -> {new}")
+
+
+def _added(
+    engine: str, flag: str, kind: str, default: str, aliases: tuple[str, ...], first: str, version: str
+) -> dict[str, Any]:
+    meaning = variables.meaning(flag.removeprefix("env:")) if flag.startswith("env:") else None
+    meaning = meaning or {"mechanism": "lifecycle", "ledgers": [], "correctness": "contract-change"}
+    entry = {"engine": engine, "flag": flag, "type": kind, "default": default, "aliases": list(aliases), **meaning}
+    history = [[first, "ABSENT"], [version, default]]
+    note = "" if flag.startswith("env:") else " (mechanism, ledgers and class must be set by hand: supplement.yaml)"
+    print(f"new: {flag} default {default}{note}")
+    return compact(entry | {"seen": [version, version], "default_history": history})
 
 
 def main() -> int:
@@ -239,15 +253,23 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     facts = commands.add_parser("facts")
     facts.add_argument("file", type=Path)
+    survey = commands.add_parser("variables")
+    survey.add_argument("engine", choices=sorted(variables.PREFIXES))
+    survey.add_argument("versions", nargs="+", metavar="VERSION=PACKAGE", help="0.20.0=/tmp/x/vllm ...")
     wheel = commands.add_parser("wheel")
-    wheel.add_argument("engine", choices=["vllm", "sglang", "dynamo", "trtllm"])
-    wheel.add_argument("path", type=Path, help="directory of the installed package, e.g. site-packages/vllm")
+    wheel.add_argument("engine", choices=["vllm", "sglang", "dynamo"])
+    wheel.add_argument("package", type=Path, help="directory of the unpacked package, e.g. site-packages/vllm")
     wheel.add_argument("version")
+    wheel.add_argument("--previous", type=Path, required=True, help="the package of the newest version known so far")
+    wheel.add_argument("--catalog", type=Path, help="another folder of catalogue files")
     options = parser.parse_args()
     if options.command == "facts":
         from_facts(options.file)
+    elif options.command == "variables":
+        survey_variables(options.engine, options.versions)
     else:
-        from_wheel(options.engine, options.path, options.version)
+        globals()["CATALOG"] = options.catalog or CATALOG
+        from_wheel(options.engine, options.package, options.version, options.previous)
     return 0
 
 

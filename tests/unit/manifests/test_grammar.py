@@ -153,7 +153,7 @@ def test_tgi_and_llama_cpp() -> None:
     assert found == {
         "model": "/m.gguf",
         "ctx-size": 4096,
-        "n-gpu-layers": "99",
+        "n-gpu-layers": 99,
         "flash-attn": "on",
         "jinja": False,
         "cache-type-k": "q8_0",
