@@ -125,8 +125,18 @@ class OperatorKiller(Background):
 
     def work(self) -> None:
         dice = random.Random(self.seed)
-        while len(self.kills) < self.count and not self.has_ended(dice.expovariate(1 / self.mean_gap_seconds)):
+        while len(self.kills) < self.count:
+            while self.find() is None:  # it waits to be started again
+                if self.has_ended(START_SECONDS):
+                    return
+            if self.has_ended(dice.expovariate(1 / self.mean_gap_seconds)):
+                return
             pid = self.find()
             if pid is not None:
                 os.kill(pid, signal.SIGKILL)
                 self.kills.append(time.time())
+
+    def finish(self, seconds: float = 300.0) -> None:
+        """Wait for the last kill."""
+        self._thread.join(seconds)
+        assert len(self.kills) == self.count, f"{len(self.kills)} of {self.count} kills in time"
