@@ -15,6 +15,7 @@ from typing import Any
 
 from manifests.engines.exposition import NotExposition, Page, Sample, number, parse_exposition
 from manifests.engines.metric_table import METRICS, PREFIXES, RATIOS, VERSION_HINTS, Metric, Source
+from manifests.engines.profiles import profile_of, profiles
 from manifests.versions import version_key
 
 __all__ = ["Metrics", "NotExposition", "Series", "Value", "parse_metrics"]
@@ -173,7 +174,16 @@ def _engine(page: Page, names: Mapping[str, list[Sample]]) -> tuple[str, tuple[s
     ):
         if has(*prefixes):
             return engine, (column,)
+    for profile in profiles().values():
+        if profile.metric_prefixes and has(*profile.metric_prefixes):
+            return profile.name, (profile.name,)
     return "unknown", ()
+
+
+def _sources(metric: Metric, column: str) -> tuple[Source, ...]:
+    """Families of a canonical name in a column: of the table, else as the engine's profile states them."""
+    found = metric.sources.get(column)
+    return found if found is not None else tuple(Source(raw) for raw in profile_of(column).metrics.get(metric.name, ()))
 
 
 def _version_hint(names: Mapping[str, list[Sample]], columns: tuple[str, ...]) -> str | None:
@@ -213,7 +223,7 @@ class _Reader:
             return self._added(metric, column, added)
         found = [
             (raw, samples, source)
-            for source in metric.sources.get(column, ())
+            for source in _sources(metric, column)
             for raw, samples in self._family(source, column, metric.kind)
         ]
         if not found:
@@ -235,7 +245,7 @@ class _Reader:
 
     def _family(self, source: Source, column: str, kind: str) -> list[tuple[str, list[Sample]]]:
         out = []
-        for prefix in PREFIXES[column]:
+        for prefix in PREFIXES.get(column) or profile_of(column).metric_prefixes:
             bases = [prefix + source.raw]
             if kind == "counter":
                 bases.append(bases[0].removesuffix("_total") if source.raw.endswith("_total") else bases[0] + "_total")

@@ -196,7 +196,8 @@ class Declared:
         found = {flag.flag: (flag.kind, flag.default, flag.aliases) for flag in wheels.flags(engine, package)}
         if engine in variables.PREFIXES:
             for variable in wheels.variables(engine, package, variables.PREFIXES[engine]):
-                found[f"env:{variable.name}"] = ("env", variable.default, ())
+                if variables.meaning(variable.name) is not None:
+                    found[f"env:{variable.name}"] = ("env", variable.default, ())
         return Declared(found)
 
 
@@ -239,13 +240,15 @@ def _carry(switch: dict[str, Any], new: str, old: str, last: str, version: str) 
 def _added(
     engine: str, flag: str, kind: str, default: str, aliases: tuple[str, ...], first: str, version: str
 ) -> dict[str, Any]:
-    meaning = variables.meaning(flag.removeprefix("env:")) if flag.startswith("env:") else None
+    is_variable = flag.startswith("env:")
+    meaning = variables.meaning(flag.removeprefix("env:")) if is_variable else None
     meaning = meaning or {"mechanism": "lifecycle", "ledgers": [], "correctness": "contract-change"}
+    default = "(declared elsewhere)" if default == wheels.UNREADABLE else default
     entry = {"engine": engine, "flag": flag, "type": kind, "default": default, "aliases": list(aliases), **meaning}
     history = [[first, "ABSENT"], [version, default]]
-    note = "" if flag.startswith("env:") else " (mechanism, ledgers and class must be set by hand: supplement.yaml)"
+    note = "" if is_variable else " (mechanism, ledgers and class must be set by hand: supplement.yaml)"
     print(f"new: {flag} default {default}{note}")
-    return compact(entry | {"seen": [version, version], "default_history": history})
+    return compact(entry | {"seen": [version, version], "default_history": history, "surveyed": is_variable})
 
 
 def main() -> int:
