@@ -90,8 +90,8 @@ class Reconciler:
             return None
         decision = decide(snapshot)
         self._on_decision(snapshot, decision)
-        self._actor.carry_out(snapshot, decision)
-        if decision.phase is not snapshot.status.phase:
+        written = self._actor.carry_out(snapshot, decision)
+        if written.phase is not snapshot.status.phase:
             log.info(
                 "moved",
                 rollout=snapshot.key,

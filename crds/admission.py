@@ -17,6 +17,11 @@ def admission_objects() -> list[dict[str, Any]]:
         "authorizer.group('weighlock.dev').resource('inferencerollouts')"
         ".namespace(object.metadata.namespace).name(object.spec.rollout).check(object.spec.action).allowed()"
     )
+    told = (
+        "request.userInfo.username + ': ' + object.spec.action + ' ' + object.spec.rollout"
+        " + (has(object.spec.attempt) ? ' attempt ' + string(object.spec.attempt) : '')"
+        " + (has(object.spec.step) ? ' step ' + string(object.spec.step) : '')"
+    )
     policy = {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingAdmissionPolicy",
@@ -33,6 +38,8 @@ def admission_objects() -> list[dict[str, Any]]:
                     }
                 ]
             },
+            # Whoever reads the API server's audit log sees what was tried, also where it keeps no request bodies.
+            "auditAnnotations": [{"key": "act", "valueExpression": told}],
             "validations": [
                 {
                     "expression": "object.spec.user == request.userInfo.username",
@@ -52,6 +59,6 @@ def admission_objects() -> list[dict[str, Any]]:
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingAdmissionPolicyBinding",
         "metadata": {"name": NAME},
-        "spec": {"policyName": NAME, "validationActions": ["Deny"]},
+        "spec": {"policyName": NAME, "validationActions": ["Deny", "Audit"]},
     }
     return [policy, binding]
