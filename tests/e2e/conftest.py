@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.clients import Clients
 from tests.e2e.kube import Namespace
-from tests.e2e.system import Clients, Rollout, System, start_system
+from tests.e2e.rollout import Rollout
+from tests.e2e.system import System, start_system
 from tools.devcluster import Cluster
 
 NODES = Path(__file__).with_name("nodes.yaml")

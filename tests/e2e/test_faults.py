@@ -11,8 +11,10 @@ import httpx
 import pytest
 
 from tests.e2e.chaos import WeightSampler
+from tests.e2e.clients import Clients, failed
 from tests.e2e.kube import wait_until
-from tests.e2e.system import AT_ONCE, FULL, Clients, Rollout, System, condition, failed, is_true
+from tests.e2e.rollout import AT_ONCE, FULL, Rollout, condition, is_true
+from tests.e2e.system import System
 from tests.e2e.test_rollout import TOO_SLOW, approve
 from tools.demo import checks
 from tools.devcluster.processes import Identity

@@ -11,7 +11,8 @@ import pytest
 from envoy.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
 
 from tests.e2e.kube import Namespace, wait_until
-from tests.e2e.system import Rollout, System, condition
+from tests.e2e.rollout import Rollout, condition
+from tests.e2e.system import System
 from tools import release
 
 pytestmark = pytest.mark.e2e

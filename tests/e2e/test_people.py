@@ -10,8 +10,10 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from tests.e2e.clients import Clients, failed
 from tests.e2e.kube import Namespace, wait_until
-from tests.e2e.system import API, AT_ONCE, POLICY, Clients, Rollout, Status, System, condition, failed, is_true
+from tests.e2e.rollout import API, AT_ONCE, POLICY, Rollout, Status, condition, is_true
+from tests.e2e.system import System
 from tests.e2e.test_dashboard import browser
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]

@@ -11,8 +11,10 @@ import pytest
 import yaml
 
 from tests.e2e.chaos import OperatorKiller, WeightSampler, operator_pid
+from tests.e2e.clients import Clients, failed
 from tests.e2e.kube import wait_until
-from tests.e2e.system import API, AT_ONCE, Clients, Rollout, System, condition, failed, has_ended, is_true
+from tests.e2e.rollout import API, AT_ONCE, Rollout, condition, has_ended, is_true
+from tests.e2e.system import System
 from tools.demo import checks
 from tools.demo.world import World
 
