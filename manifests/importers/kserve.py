@@ -223,11 +223,17 @@ def read_inference_service(obj: JsonObject, scope: Scope) -> list[Workload]:
     model = mapping(predictor.get("model")) or _framework(predictor)
     replicas = whole_number(predictor.get("minReplicas"))
     if not model:
-        return [workload_of(obj, {"spec": predictor}, "spec.predictor", replicas=replicas)] if predictor else []
+        more: JsonObject = {"replicas": replicas, "model_id": _storage_uri(predictor)}
+        return [workload_of(obj, {"spec": predictor}, "spec.predictor", **more)] if predictor else []
     name = str(model.get("runtime") or "")
     runtime = scope.runtimes.get(name)
     form = str(mapping(model.get("modelFormat")).get("name") or "").lower()
     engine = runtime_engine(name, form)
+    if not name and not form:
+        keys = ("image", "command", "args", "env", "resources")
+        pod = {**predictor, "containers": [{"name": "kserve-container"} | {k: model[k] for k in keys if k in model}]}
+        uri = str(model["storageUri"]) if model.get("storageUri") else None
+        return [workload_of(obj, {"spec": pod}, "spec.predictor.model", replicas=replicas, model_id=uri)]
     if runtime is None and engine is None:
         note = f"model format `{form}` is served by no engine of ours"
         return [workload_of(obj, {"spec": {}}, "spec.predictor", notes=(note,))]
@@ -235,7 +241,8 @@ def read_inference_service(obj: JsonObject, scope: Scope) -> list[Workload]:
     container = _predictor_container(obj, model, known)
     shared = {key: value for key, value in known.items() if key in ("volumes", "nodeSelector", "tolerations")}
     worker = mapping(predictor.get("workerSpec"))
-    missing = () if runtime else (f"runtime `{name or form}` is not in the input: its own arguments are not known",)
+    named = f"runtime `{name}`" if name else f"the runtime for the format `{form}`"
+    missing = () if runtime else (f"{named} is not in the input: its own arguments are not known",)
     return [
         workload_of(
             obj,
@@ -262,6 +269,15 @@ _ISVC_READ = frozenset(
     | {f"predictor.model.{key}" for key in ("volumeMounts", "modelFormat", "runtime", "name")}
     | {"predictor.model.livenessProbe", "predictor.model.readinessProbe", "predictor.model.startupProbe"}
 )
+
+
+def _storage_uri(predictor: JsonObject) -> str | None:
+    """What KServe's storage initialiser fetches into ``/mnt/models`` for a container of one's own."""
+    for container in items(predictor.get("containers")):
+        for entry in items(container.get("env")):
+            if entry.get("name") == "STORAGE_URI" and isinstance(entry.get("value"), str):
+                return str(entry["value"])
+    return None
 
 
 def _framework(predictor: JsonObject) -> JsonObject:

@@ -52,7 +52,7 @@ def _modelservice_part(obj: JsonObject, role: str, part: JsonObject, artifacts: 
         "values",
         f"{role}",
         {**pod, "initContainers": _proxy(obj) if role == "decode" else []},
-        role=role if mapping(obj.get("prefill")) else None,
+        role=role if mapping(obj.get("prefill")) else "server",
         replicas=whole_number(part.get("replicas")) or 1,
         fields=tuple(fields),
         gpu=tensor * local,
@@ -82,7 +82,7 @@ def _modelservice_container(container: JsonObject, uri: str, obj: JsonObject) ->
             or mapping(obj.get("routing")).get("servicePort")
             or 8000
         )
-        model = uri.removeprefix("hf://")
+        model = uri.removeprefix("hf://").strip("\"'")
         container["command"] = [added(word, "command") for word in ("vllm", "serve")]
         container["args"] = [
             *(added(word, "custom-resource") for word in (model, "--port", text_of(target))),

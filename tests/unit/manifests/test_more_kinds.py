@@ -117,6 +117,30 @@ def test_a_speculator_and_an_offloading_tier_are_named() -> None:
     ]
 
 
+def test_a_predictor_without_runtime_and_format_is_a_patch() -> None:
+    model = {"storageUri": "s3://b/m", "args": ["--max-num-seqs=8"]}
+    found = read(made("InferenceService", "serving.kserve.io/v1beta1", {"predictor": {"model": model}})).manifests[0]
+    assert found.patch and found.engine.name == "vllm" and settings(found) == {"max-num-seqs": 8}
+
+
+def test_the_weights_that_the_storage_initialiser_fetches() -> None:
+    container: dict[str, Any] = {"name": "c", "image": VLLM, "args": ["--model=/mnt/models"]}
+    container["env"] = [{"name": "STORAGE_URI", "value": "s3://b/m"}]
+    found = read(made("InferenceService", "serving.kserve.io/v1beta1", {"predictor": {"containers": [container]}}))
+    assert found.manifests[0].model.id == "s3://b/m"
+
+
+def test_values_that_quote_the_models_name() -> None:
+    values = {
+        "modelArtifacts": {"name": "org/m", "uri": 'hf://"{{ .Values.modelArtifacts.name }}"'},
+        "routing": {"proxy": {"image": "ghcr.io/llm-d/llm-d-routing-sidecar:v1", "connector": "nixlv2"}},
+        "decode": {"containers": [{"name": "vllm", "image": VLLM, "modelCommand": "vllmServe"}]},
+    }
+    found = read(values).manifests
+    assert [(m.role, m.model.id) for m in found] == [("sidecar", None), ("server", "org/m")]
+    assert settings(found[0])["connector"] == "nixlv2"
+
+
 def test_a_sidecar_of_an_llm_service_is_no_server() -> None:
     pod = {"containers": [{"name": "log", "image": "busybox", "command": ["sh", "-c", "sleep 9"]}, {"name": "vllm"}]}
     annotations = {"serving.kserve.io/exp-dra-device-class": "gpu.nvidia.com"}
@@ -137,7 +161,7 @@ def test_a_claim_whose_template_is_missing_is_no_zero() -> None:
 
 
 def test_a_service_of_ome_takes_its_runtime_from_the_input() -> None:
-    runner = {"name": "ome-container", "image": "lmsysorg/sglang:v0.5.5"}
+    runner: dict[str, Any] = {"name": "ome-container", "image": "lmsysorg/sglang:v0.5.5"}
     runner["command"] = [
         "sh",
         "-c",
