@@ -54,4 +54,4 @@ def _text(result: ImportResult) -> str:
         f"{warning.level}: {warning.code}: {warning.message} ({warning.file} {warning.path})"
         for warning in result.warnings
     ]
-    return "\n".join(out)
+    return "\n".join(out) or ("" if result.refused else "nothing to read: the input holds no YAML document")

@@ -13,6 +13,7 @@ from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 from kubernetes.config.config_exception import ConfigException
 from urllib3.exceptions import HTTPError
+from yaml import YAMLError
 
 from controller.cli.errors import BadInput
 from crds.v1alpha1.common import GROUP, VERSION
@@ -49,6 +50,8 @@ class Cluster:
         except (ConfigException, OSError) as error:
             problem = " ".join(str(error).split())
             raise BadInput(source, "", problem, "name a kubeconfig with --kubeconfig or $KUBECONFIG") from None
+        except (YAMLError, TypeError, KeyError, AttributeError, ValueError):  # the client trusts the file's shape
+            raise BadInput(source, "", "is no kubeconfig", "name one with --kubeconfig or $KUBECONFIG") from None
         self._client.configuration.retries = False
         self._objects: Any = client.CustomObjectsApi(self._client)
         self._args = args

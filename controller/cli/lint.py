@@ -5,7 +5,7 @@ import argparse
 from controller.cli.manifest_files import import_names, refuse_bad
 from controller.cli.output import emit
 from manifests.lint import lint
-from manifests.model import Finding
+from manifests.model import Finding, ImportResult
 
 
 def register(parser: argparse.ArgumentParser) -> None:
@@ -21,12 +21,14 @@ def run(args: argparse.Namespace) -> int:
     """1 when a finding is an error, else 0."""
     result = import_names(args.files, args.engine_version)
     findings = lint(result, args.longest_prompt)
-    emit(args, {"findings": [finding.to_json() for finding in findings]}, lambda: _text(findings))
+    emit(args, {"findings": [finding.to_json() for finding in findings]}, lambda: _text(findings, result))
     refuse_bad(result)
     return 1 if any(finding.level == "error" for finding in findings) else 0
 
 
-def _text(findings: list[Finding]) -> str:
+def _text(findings: list[Finding], result: ImportResult) -> str:
     if not findings:
-        return "nothing found"
+        if result.manifests:
+            return "nothing found"
+        return "" if result.refused else "nothing to look at: no document serves a model (`weighlock import` says why)"
     return "\n".join(f"{f.file}: {f.level}: {f.code}: {f.message} ({f.path})" for f in findings)

@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 
 import structlog
+from kubernetes.config.config_exception import ConfigException
+from sqlalchemy.exc import SQLAlchemyError
 
 from controller.cli.addresses import bind_text
 from controller.cli.errors import BadInput
@@ -63,8 +65,18 @@ def run(args: argparse.Namespace) -> int:
         tls_authority_secret=args.tls_authority_secret,
         environment=dict(os.environ),
     )
+    if not args.recorder_url.startswith(("http://", "https://")):
+        raise BadInput("--recorder-url", "", f"{args.recorder_url!r} is no URL", "write http://host:port")
     _log_as_json()
-    return Operator(options).run()
+    try:
+        operator = Operator(options)
+    except ConfigException as error:
+        problem = " ".join(str(error).split())
+        raise BadInput("cluster", "", f"cannot be reached: {problem}", "run in a pod, or set $KUBECONFIG") from None
+    except (SQLAlchemyError, ModuleNotFoundError) as error:
+        reason = str(error).splitlines()[0]
+        raise BadInput("--database", "", f"cannot be opened: {reason}", "check the URL and its driver") from None
+    return operator.run()
 
 
 def _log_as_json() -> None:

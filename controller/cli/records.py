@@ -15,8 +15,10 @@ def load_contract(name: str) -> Contract:
     """The contract of a YAML file with a RolloutPolicy, or its bare spec."""
     try:
         text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(name, "", f"cannot be read ({error})", "give a RolloutPolicy in YAML") from error
+    except UnicodeDecodeError as error:
+        raise BadInput(name, "", "is no UTF-8 text", "give a RolloutPolicy in YAML") from error
+    except OSError as error:
+        raise BadInput(name, "", f"cannot be read ({error.strerror})", "give a RolloutPolicy in YAML") from error
     try:
         documents = [d for d in yaml.safe_load_all(text) if d is not None]
     except yaml.YAMLError as error:

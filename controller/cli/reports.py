@@ -30,7 +30,7 @@ def runs_in(name: str) -> tuple[Run, ...] | None:
                 return None
             content = head + text.read(_MAX_REPORT)
     except OSError as error:
-        raise BadInput(name, "", f"cannot be read ({error})", "give request records or a report") from error
+        raise BadInput(name, "", f"cannot be read ({error.strerror})", "give request records or a report") from error
     except (RecordFileError, EOFError) as error:
         raise BadInput(name, "the file", f"cannot be decompressed ({error})", "it may be cut off") from error
     try:

@@ -1,8 +1,8 @@
 """What `weighlock status` shows, as rich renderables. Pure: a page in, a screen out."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
@@ -20,18 +20,44 @@ _STYLES = {
 }
 _TONES = {"good": "green", "wait": "yellow", "act": "cyan", "bad": "red"}
 _BAR_CELLS = 36
+_WIDE_COLUMNS = 110
 
 
-def listing(lines: Iterable[Line]) -> RenderableType:
-    """All rollouts as a table."""
-    table = Table(box=None, pad_edge=False)
-    for title in ("NAMESPACE", "NAME", "PHASE", "STEP", "WEIGHT", "STABLE", "CANDIDATE", "MESSAGE"):
-        table.add_column(title, overflow="fold" if title == "MESSAGE" else "ellipsis", no_wrap=title != "MESSAGE")
-    for line in lines:
-        marks = f"[{', '.join(line.marks)}] " if line.marks else ""
-        row = (line.namespace, line.name, line.phase, line.step_name, f"{line.weight} %", line.stable, line.candidate)
-        table.add_row(*(Text(text) for text in (*row, marks + line.message)))
-    return table if table.row_count else Text("No InferenceRollout here.")
+class Listing:
+    """All rollouts as a table; on a narrow screen without revisions, and each message below its rollout."""
+
+    def __init__(self, lines: Iterable[Line]) -> None:
+        self._lines = tuple(lines)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Drawn for the width that there is."""
+        if not self._lines:
+            yield Text("No InferenceRollout here.")
+        elif options.max_width >= _WIDE_COLUMNS:
+            yield self._table()
+        else:
+            yield from self._stack()
+
+    def _table(self) -> Table:
+        table = Table(box=None, pad_edge=False)
+        for title in ("NAMESPACE", "NAME", "PHASE", "STEP", "WEIGHT", "STABLE", "CANDIDATE", "MESSAGE"):
+            table.add_column(title, overflow="fold" if title == "MESSAGE" else "ellipsis", no_wrap=title != "MESSAGE")
+        for line in self._lines:
+            row = (line.namespace, line.name, line.phase, line.step_name, f"{line.weight} %")
+            table.add_row(*(Text(text) for text in (*row, line.stable, line.candidate, _told(line))))
+        return table
+
+    def _stack(self) -> Iterator[Text]:
+        for line in self._lines:
+            facts = " · ".join(filter(None, (line.phase, line.step_name, f"{line.weight} %")))
+            yield Text.assemble((f"{line.namespace}/{line.name}", "bold"), f"  {facts}")
+            if told := _told(line):
+                yield Text(f"  {told}")
+
+
+def _told(line: Line) -> str:
+    marks = f"[{', '.join(line.marks)}] " if line.marks else ""
+    return marks + line.message
 
 
 def rollout(page: Page, who: str) -> RenderableType:

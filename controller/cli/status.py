@@ -43,7 +43,7 @@ def _look(args: argparse.Namespace, cluster: Cluster) -> tuple[dict[str, Any], A
     if not args.name:
         rollouts = cluster.rollouts(args.all_namespaces)
         entries = [{**r["metadata"], "status": r.get("status") or {}, "who_acts": who_acts(r)} for r in rollouts]
-        return {"rollouts": [_short(entry) for entry in entries]}, screen.listing([make_line(r) for r in rollouts])
+        return {"rollouts": [_short(entry) for entry in entries]}, screen.Listing(make_line(r) for r in rollouts)
     rollout = cluster.rollout(args.name)
     live, problem = _live(cluster, args.name)
     page = make_page(rollout, (), live, None, problem)

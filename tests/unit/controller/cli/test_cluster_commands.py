@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 import yaml
+from rich.console import Console
 
-from controller.cli import act_commands
+from controller.cli import act_commands, screen
 from controller.cli import main as cli
+from controller.dashboard.page import make_line
+from tests.e2e import dashboard_data as data
 from tests.e2e.dashboard_world import World, start_world
 
 Run = Callable[..., int]
@@ -194,6 +197,26 @@ def test_what_is_not_there(run: Run, capsys: pytest.CaptureFixture[str]) -> None
 def test_no_kubeconfig_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["status", "--kubeconfig", "/nowhere/config"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("content", ["a: [1\n", "[1, 2]\n", "contexts: 5\n", "current-context: x\n"])
+def test_what_is_no_kubeconfig_is_bad_input(content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "config"
+    path.write_text(content)
+    assert cli.main(["status", "--kubeconfig", str(path)]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and "defect" not in err and str(path) in err
+
+
+def test_a_narrow_listing_names_every_rollout_whole() -> None:
+    lines = [make_line(rollout) for rollout in data.rollouts()]
+    for width in (60, 140):
+        console = Console(width=width)
+        with console.capture() as captured:
+            console.print(screen.Listing(lines))
+        text = captured.get()
+        assert all(line.name in text for line in lines)
+        assert max(len(row) for row in text.splitlines()) <= width
 
 
 def test_crds_are_yaml_documents(capsys: pytest.CaptureFixture[str]) -> None:

@@ -334,3 +334,13 @@ def test_what_changes_nothing_comes_last_and_says_so() -> None:
     moved = {"setting": "y", "class": "none", "ledgers": ["W"], "mechanism": "weight_loading"}
     found = changes.groups({"changes": [inert, moved]})
     assert {group.words for group in found} == {"Changes nothing here", "how weights are loaded"}
+
+
+def test_an_act_without_effect_says_why_on_the_page() -> None:
+    why = "It was given for other evidence; the evidence is now 1111111111111111."
+    act = data.actions()[0]
+    spec = {**act["spec"], "uid": act["metadata"]["uid"], "message": why}
+    history = {**data.history(), "actions": [{"at_s": 1.0, "outcome": "ApprovalWithdrawn", "spec": spec}]}
+    page = make_page(data.rollouts()[0], data.actions(), data.live_view(), history, "")
+    entry = next(entry for entry in page.chronicle if "ApprovalWithdrawn" in entry.title)
+    assert entry.text.endswith(f"No effect: {why}")
