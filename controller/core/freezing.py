@@ -65,12 +65,6 @@ def freeze(
     """
     roles = frozen_roles(spec)
     present = {name: dict(data) for name, data in contents.items() if data is not None}
-    needed = needed_config_maps(roles)
-    missing = tuple(
-        f"ConfigMap {name} is mounted and does not exist in {namespace}; create it or drop the reference."
-        for name in sorted(needed)
-        if needed[name] and name not in present
-    )
     manifest = spec.manifest.model_dump(by_alias=True, mode="json", exclude_none=True)
     salt = f"{namespace}/{rollout}".encode()
     revision = revision_digest({role.name: role.template for role in roles}, manifest, present, salt)
@@ -92,15 +86,21 @@ def freeze(
     )
     dumped = dump(body)
     body = body.model_copy(update={"record": record_digest({**dumped, "createdAt": ""})})
-    copies = {name: variants.copy_name(name, data) for name, data in present.items()}
-    size = len(json.dumps(dump(body)).encode())
     return Frozen(
         revision10(revision),
         body,
-        size_bytes=size,
-        config_maps=copies,
-        problems=missing,
+        size_bytes=len(json.dumps(dump(body)).encode()),
+        config_maps={name: variants.copy_name(name, data) for name, data in present.items()},
+        problems=_missing(namespace, roles, present),
         findings=_errors(imported),
+    )
+
+
+def _missing(namespace: str, roles: tuple[FrozenRole, ...], present: Mapping[str, object]) -> tuple[str, ...]:
+    return tuple(
+        f"ConfigMap {name} is mounted and does not exist in {namespace}; create it or drop the reference."
+        for name, must_exist in sorted(needed_config_maps(roles).items())
+        if must_exist and name not in present
     )
 
 
