@@ -22,7 +22,14 @@ from policies.sequential import Array
 
 Bools = NDArray[np.bool_]
 _CODE = {name: code for code, name in enumerate(OUTCOMES)}
+LONGEST_GAP_S = 6 * 3600.0
+MAX_TENANTS = 500  # beside the required ones, as in the streaming builder; the rest is pooled
+MAX_CELLS = 4_000_000  # blocks x strata of one file: about 2 GB
 _REACHED = np.array([name in ("truncated", "timeout", "cancelled", "open") for name in OUTCOMES])
+
+
+class TooLarge(ValueError):
+    """A file of more time and more strata than a step can have."""
 
 
 @dataclass(slots=True)
@@ -61,6 +68,7 @@ class Requests:
         self.half, self.pair, self.source = columns.codes("half")[keep], columns.codes("pair")[keep], source[keep]
         self.sources = columns.sources
         self._mend()
+        self._drop("pooledTenants", table.is_pooled[self.source])
         self.is_candidate: Bools = table.is_candidate[self.source]
         self.is_live: Bools = table.is_live[self.source]
         self.stratum: Ints = table.strata_of(self.source, self.prompt)
@@ -86,8 +94,15 @@ class Requests:
 
     @staticmethod
     def _out_of_time(start: Array) -> Bools:
-        """Starts more than a month away from the middle one: a wrong clock or a wrong unit."""
-        return np.abs(start - np.median(start)) > 31 * 86400.0 if len(start) else np.zeros(0, dtype=bool)
+        """Starts that a wrong clock or a wrong unit gave: more than six hours without any request lie between them and
+        the bulk of the file.
+        """
+        if not len(start):
+            return np.zeros(0, dtype=bool)
+        order = np.argsort(start, kind="stable")
+        group = np.zeros(len(start), dtype=np.int64)
+        group[order] = np.concatenate([[0], np.cumsum(np.diff(start[order]) > LONGEST_GAP_S)])
+        return np.asarray(group != np.argmax(np.bincount(group)))
 
     def _drop(self, reason: str, mask: Bools) -> None:
         count = int(mask.sum())
@@ -95,7 +110,13 @@ class Requests:
             self.dropped[reason] = self.dropped.get(reason, 0) + count
 
     def _mend(self) -> None:
-        """Age of open requests at the last moment of the input; a first token after the end makes both unknown."""
+        """Age of open requests at the last moment of the input; a first token after the end makes both unknown, and an
+        answer that took no time at all is one that was not measured.
+        """
+        for values in (self.ttft, self.e2e):
+            instant = (values == 0.0) & (self.outcome == _CODE["ok"])
+            self._drop("badNumber", instant)
+            values[instant] = np.nan
         swapped = self.ttft > self.e2e
         self._drop("swappedTimes", swapped)
         self.ttft = np.where(swapped, np.nan, self.ttft)
@@ -155,15 +176,19 @@ class _SourceTable:
         self.is_candidate = np.array([s[0] == CANDIDATE for s in names], dtype=bool)
         self.is_live = np.array([s[2] in ("live", "replay") for s in names], dtype=bool)
         self.is_probe = np.array([s[2] == "probe" for s in names], dtype=bool)
+        unnamed = dict.fromkeys(s[3] for s in names if s[3] not in contract.required)
+        self._own = {*contract.required, *list(unnamed)[:MAX_TENANTS]}
+        is_each = contract.other == "each"
+        self.is_pooled = np.array([is_each and s[3] not in self._own for s in names], dtype=bool)
         tenants = [self._tenant(s[3]) for s in names]
         self.is_ignored = np.array([t is None for t in tenants], dtype=bool)
         self._tenants = [t or "" for t in tenants]
         self._fixed = [contract.bucket_names.index(s[4]) if s[4] in contract.bucket_names else -1 for s in names]
 
     def _tenant(self, name: str) -> str | None:
-        if name in self.contract.required or self.contract.other == "each":
+        if name in self.contract.required or (self.contract.other == "each" and name in self._own):
             return name
-        return OTHER_TENANT if self.contract.other == "pooled" else None
+        return None if self.contract.other == "ignore" else OTHER_TENANT
 
     def strata_of(self, source: Ints, prompt: Array) -> Ints:
         """Stratum of every record; new strata are numbered in order of tenant and bucket."""
@@ -191,6 +216,9 @@ class Frame:
     def __init__(self, requests: Requests, start_s: float, end_s: float, block_s: float) -> None:
         self.r, self.start_s, self.block_s = requests, start_s, block_s
         self.count = max(1, int(np.ceil((end_s - start_s) / block_s - 1e-9)))
+        if self.count * requests.strata.size > MAX_CELLS:
+            words = f"{(end_s - start_s) / 3600:.0f} h of {requests.strata.size} strata are too many for one step"
+            raise TooLarge(words)
         self.inside: Bools = (requests.start >= start_s) & (requests.start < end_s)
         self.end_block = self.block_of(requests.end)
 
@@ -266,12 +294,13 @@ class Frame:
             found.setdefault(c // 4096, {})[c % 4096 - 2048] = count
         return found
 
-    def unknown(self, metric: str, mask: Bools, until: int) -> dict[int, int]:
-        """Completions by stratum whose value could not be read, before block `until`."""
-        reading = self.r.readings[metric]
-        mask = mask & (self.end_block < until) & reading.unknown
-        sums = np.bincount(self.r.stratum[mask], minlength=self.r.strata.size)
-        return {place: int(count) for place, count in enumerate(sums) if count}
+    def unknown(self, metric: str, mask: Bools) -> dict[int, dict[int, int]]:
+        """Completions whose value could not be read, by block and stratum."""
+        table = self.table(mask & self.r.readings[metric].unknown, self.end_block)
+        found: dict[int, dict[int, int]] = {}
+        for block, place in np.argwhere(table > 0).tolist():
+            found.setdefault(block, {})[place] = int(table[block, place])
+        return found
 
 
 def projections(
@@ -305,6 +334,7 @@ def projections(
     everything = np.ones(len(r.start), dtype=bool)
     finished = {v: frame.table(arms[v] & everything, frame.end_block) for v in arms}
     started = {v: frame.table(arms[v], frame.block_of(r.start)) for v in arms}
+    unknown = {(v, metric): frame.unknown(metric, arms[v]) for v in arms for metric in blocks.LATENCIES}
     for u in range(frame.count):
         routed: dict[tuple[str, str], int] = {}
         for variant, table in started.items():
@@ -319,7 +349,11 @@ def projections(
             finished={v: table[u] for v, table in finished.items()},
             routed=routed,
             bins={},
-            unknown={},
+            unknown={
+                (v, place, metric): count
+                for (v, metric), found in unknown.items()
+                for place, count in found.get(u, {}).items()
+            },
         )
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from policies import blocks, histogram, intervals
 from policies.contract import SERVED, Check, CheckKind
 from policies.growth import absolute_drift, ratio_drift, requests_for
+from policies.notices import grouped, mended, withheld
 from policies.records import CANDIDATE, STABLE
 from policies.sequential import Array
 from policies.track import Track
@@ -21,7 +22,6 @@ from policies.verdict import GateRow, Hold, HoldReason, Result, Rollback, Verdic
 if TYPE_CHECKING:
     from policies.judge import Judge
 
-UNMEASURED_SHARE = 0.05
 _NAMES = {
     blocks.TTFT: "TTFT",
     blocks.TPOT: "TPOT",
@@ -38,13 +38,16 @@ def make_verdict(judge: "Judge", now_s: float, result: Result, holds: Sequence[H
     """The verdict with all rows; `result` and `holds` are the judge's."""
     rows = [row for number in range(len(judge.checks)) for row in _rows(judge, number, now_s, result)]
     rows.sort(key=lambda r: (r.tenant, r.bucket))
+    rows = rows if result is Result.FAIL else withheld(rows, holds)
     open_rows = [r for r in rows if r.mode == "enforce" and r.verdict is Result.INCONCLUSIVE and r.hold is None]
     all_holds = list(holds)
     if open_rows and result is Result.INCONCLUSIVE:
         words = f"{len(open_rows)} of {len(rows)} checks have not enough requests yet"
         all_holds.append(Hold(HoldReason.TOO_FEW_REQUESTS, words))
+    named = {(h.reason, h.tenant, h.bucket, h.metric) for h in holds}
     for row in rows:
-        if row.hold is not None and result is Result.INCONCLUSIVE and row.mode == "enforce":
+        is_named = (row.hold, row.tenant, row.bucket, row.metric) in named
+        if row.hold is not None and result is Result.INCONCLUSIVE and row.mode == "enforce" and not is_named:
             all_holds.append(Hold(row.hold, row.reason, row.tenant, row.bucket, row.metric))
     worst = _worst(rows)
     fired = judge.fired
@@ -70,7 +73,7 @@ def make_verdict(judge: "Judge", now_s: float, result: Result, holds: Sequence[H
         requests_needed=eta[1],
         eta_s=eta[0],
         sentences=_sentences(result, rows, all_holds, rollback),
-        warnings=(*judge.setup.warnings, *_warnings(judge)),
+        warnings=(*grouped(judge.setup.warnings), *mended(judge.dropped)),
     )
 
 
@@ -79,25 +82,6 @@ def _worst(rows: Sequence[GateRow]) -> GateRow | None:
     rank = {Result.FAIL: 0, Result.INCONCLUSIVE: 1, Result.PASS: 2}
     enforced = [r for r in rows if r.mode == "enforce"]
     return min(enforced, key=lambda r: (rank[r.verdict], -r.e_fail, r.e_pass), default=None)
-
-
-def _warnings(judge: "Judge") -> list[str]:
-    words = {
-        "badNumber": "measurements that no clock can give (NaN, negative, text) count as unknown",
-        "badTime": "records without a usable start were dropped",
-        "unknownOutcome": "unknown outcomes count as server_error",
-        "unknownKind": "unknown kinds count as live",
-        "swappedTimes": "records with a first token after the end: their latencies count as unknown",
-        "probe": "probes were left out",
-        "warmup": "requests on pods younger than warmup were left out",
-        "duplicate": "duplicate requests were dropped",
-        "late": "requests ended in a block that was already closed; they count in the next one",
-        "future": "requests with times in the future were dropped",
-        "pooledTenants": "requests of tenants beyond the cap were pooled",
-        "ignoredTenants": "requests of tenants outside the policy were ignored",
-        "lost": "requests never ended",
-    }
-    return [f"{count} {words.get(reason, reason)}" for reason, count in sorted(judge.dropped.items())]
 
 
 def _sentences(result: Result, rows: Sequence[GateRow], holds: Sequence[Hold], rollback: Rollback) -> tuple[str, ...]:
@@ -124,7 +108,7 @@ def _rows(judge: "Judge", number: int, now_s: float, result: Result) -> list[Gat
     e_fail = track.fail_evidence()[:size]
     e_pass = np.exp(np.minimum(track.log_pass_evidence(), 700.0)) if track.has_pass else np.ones(size)
     bounds = _bounds(judge, check, number, track)
-    failing = _failing(judge, check, e_fail)
+    failing = _failing(judge, check, judge.fail_evidence(check, track, judge.does_other_work())[:size])
     correlation = None if track.pairs is None else track.pairs.correlation()
     rows = []
     for place, (tenant, bucket) in enumerate(judge.names()):
@@ -136,7 +120,7 @@ def _rows(judge: "Judge", number: int, now_s: float, result: Result) -> list[Gat
         verdict = Result.FAIL if failing[place] else Result.INCONCLUSIVE
         if verdict is not Result.FAIL and bool(track.latched[place]):
             verdict = Result.PASS
-        hold = _row_hold(judge, number, place, counts, is_shown) if verdict is not Result.FAIL else None
+        hold = _row_hold(judge, number, place, is_shown) if verdict is not Result.FAIL else None
         if hold is HoldReason.UNMEASURED:
             verdict = Result.INCONCLUSIVE
         needed, eta = (None, None)
@@ -193,16 +177,12 @@ def _failing(judge: "Judge", check: Check, e_fail: Array) -> list[bool]:
     return found
 
 
-def _row_hold(judge: "Judge", number: int, place: int, counts: Sequence[int], is_shown: bool) -> HoldReason | None:
-    check = judge.checks[number]
+def _row_hold(judge: "Judge", number: int, place: int, is_shown: bool) -> HoldReason | None:
     if not is_shown:
         return None
-    unknown = [judge.unknown.get((v, place, check.metric), 0) for v in (STABLE, CANDIDATE)]
-    if any(u > UNMEASURED_SHARE * (u + n) for u, n in zip(unknown, counts[:2], strict=True)):
+    if judge.is_unmeasured(number, place):
         return HoldReason.UNMEASURED
-    if judge.setups[place].checks[number].null is None:
-        return HoldReason.NO_BASELINE
-    return None
+    return HoldReason.NO_BASELINE if judge.setups[place].checks[number].null is None else None
 
 
 def _clean(value: float) -> float | None:
@@ -217,6 +197,7 @@ _Columns = tuple[Array, Array, Array, Array, Array, Array, Array]
 def _bounds(judge: "Judge", check: Check, number: int, track: Track) -> _Columns:
     """low, high, ratio_low, ratio_high, estimate_stable, estimate_candidate, limit: NaN where unknown."""
     alpha, t = judge.contract.alpha_promote, track.total
+    aim = None if check.kind is CheckKind.GOODPUT_REL else track.aim  # goodput's aims lie above its bound
     phi = np.maximum(track.phi, 1.0)
     k_c, k_b, n_c, n_b = t.k_c / phi, t.k_b / phi, t.n_c / phi, t.n_b / phi
     if check.metric in blocks.LATENCIES:
@@ -224,10 +205,10 @@ def _bounds(judge: "Judge", check: Check, number: int, track: Track) -> _Columns
     with np.errstate(divide="ignore", invalid="ignore"):
         stable, candidate = t.k_b / t.n_b, t.k_c / t.n_c
     nothing = np.full(len(phi), np.nan)
-    low, high = intervals.share_intervals(k_c, n_c, alpha) if len(phi) else (nothing, nothing)
+    low, high = intervals.share_intervals(k_c, n_c, alpha, aim) if len(phi) else (nothing, nothing)
     ratio_low, ratio_high = nothing, nothing
     if judge.setup.baseline and len(phi):
-        ratio_low, ratio_high = intervals.ratio_intervals(k_c, k_b, n_c, n_b, alpha)
+        ratio_low, ratio_high = intervals.ratio_intervals(k_c, k_b, n_c, n_b, alpha, aim)
     limit = track.null * (stable if check.kind.is_relative else 1.0)
     return low, high, ratio_low, ratio_high, stable, candidate, limit
 
@@ -244,11 +225,9 @@ def _quantile_bounds(judge: "Judge", check: Check, number: int, track: Track, ph
     if not size:
         return tuple(columns)  # type: ignore[return-value]
     n_c = np.array([c.n for _, c in tails], dtype=float)
-    k_pass, k_fail = intervals.critical_counts(n_c / phi, np.full(size, 1.0 - q), judge.contract.alpha_promote)
-    t = track.total
-    r_pass, r_fail = intervals.critical_ratio_counts(
-        t.k_b / phi, t.n_c / phi, t.n_b / phi, judge.contract.alpha_promote
-    )
+    alpha, t = judge.contract.alpha_promote, track.total
+    k_pass, k_fail = intervals.critical_counts(n_c / phi, np.full(size, 1.0 - q), alpha, track.aim)
+    r_pass, r_fail = intervals.critical_ratio_counts(t.k_b / phi, t.n_c / phi, t.n_b / phi, alpha, track.aim)
     for p, (s, c) in enumerate(tails):
         setup = judge.setups[p].checks[number]
         columns[0][p], columns[1][p] = c.low(k_fail[p] * phi[p]), c.high(k_pass[p] * phi[p])

@@ -36,6 +36,11 @@ class GuardKind:
     live_only: bool
     words: str
 
+    @property
+    def is_work(self) -> bool:
+        """Whether it says that the arms did other work (not that clients or the engine refused some)."""
+        return self.name in ("output", "prompt")
+
 
 def guard_kinds(cancel_share: float, refused_share: float, counts_cancelled: bool) -> tuple[GuardKind, ...]:
     """The guards of an attempt; the one on cancels is off where the policy counts cancelled requests as attempted."""
@@ -134,6 +139,35 @@ def floor_holds(tpot_s: Array, is_candidate: NDArray[np.bool_], floor_s: float |
         why = "tokens are counted twice, or several come out of one step (then divide the floor)"
         found.append(Hold(HoldReason.IMPLAUSIBLE, f"{words}: {why}"))
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class CacheUse:
+    """Prompt tokens that an arm looked up in its prefix cache in the time judged, and how many it found there."""
+
+    hits: float
+    queries: float
+
+    @property
+    def share(self) -> float | None:
+        """Hit rate; None for too few tokens to say."""
+        return self.hits / self.queries if self.queries >= _LEAST_CACHE_TOKENS else None
+
+
+_LEAST_CACHE_TOKENS = 10_000.0
+
+
+def cache_hold(stable: CacheUse, candidate: CacheUse, tolerance: float = 0.1) -> Hold | None:
+    """Why latencies are not comparable: the arms found different shares of their prompts in the prefix cache (points).
+
+    An arm that skips prefill does less work; a new candidate starts cold and gets slower numbers than it deserves.
+    """
+    theirs, ours = stable.share, candidate.share
+    if theirs is None or ours is None or abs(ours - theirs) <= tolerance:
+        return None
+    words = f"prefix cache hits: {ours:.0%} of the candidate's prompt tokens, {theirs:.0%} of stable's"
+    remedy = "wait until it is warm" if ours < theirs else "did it get the same prompts?"
+    return Hold(HoldReason.CACHE_WARMTH, f"{words}: other work is done; {remedy}")
 
 
 def uneven_tenants(routed: Mapping[tuple[str, str], int], tolerance: float = 0.15) -> list[tuple[str, float, float]]:

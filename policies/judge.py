@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policies import statefile
-from policies.blocks import Block, Thresholds
+from policies.blocks import GOOD_FRACTION, GOODPUT, LATENCIES, Block, Thresholds
 from policies.contract import SERVED, Check, CheckKind
 from policies.explain import make_verdict
 from policies.growth import DEFAULT_AIM
@@ -42,6 +42,8 @@ LEVEL_WEIGHTS = (
 RESERVE = 0.1
 Bools = NDArray[np.bool_]
 WARN = 5.0
+UNMEASURED_SHARE = 0.05
+_OF_SLO = frozenset({GOOD_FRACTION, GOODPUT})
 ENVIRONMENT = 20.0
 CALIBRATION_S = 600.0
 COVER = 0.8
@@ -386,17 +388,35 @@ class Judge:
     def rollback_evidence(self) -> float:
         """The weighted e-value against "no enforced check is breached anywhere"."""
         total, spent = 0.0, 0.0
+        shifted = self.does_other_work()
         for check, track in zip(self.checks, self.tracks, strict=True):
             if check.enforce:
                 weights = self.weights(check)
-                total += float(weights @ track.fail_evidence())
+                total += float(weights @ self.fail_evidence(check, track, shifted))
                 spent += float(weights.sum())
         return total + (1.0 - spent)
+
+    def fail_evidence(self, check: Check, track: Track, shifted: bool) -> Array:
+        """Evidence of a breach per cell; that of latencies adds nothing (an e-value may be lowered) while `shifted`."""
+        evidence = track.fail_evidence()
+        return np.minimum(evidence, 1.0) if shifted and check.metric in LATENCIES else evidence
+
+    def does_other_work(self) -> bool:
+        """Whether the arms are proven to answer at other lengths, or other prompts: then latencies blame nobody, and
+        the step holds with that reason.
+        """
+        return any(self.has_shift(guard) for guard in self.guards if guard.kind.is_work)
+
+    def has_shift(self, guard: Guard) -> bool:
+        """Whether a comparability guard is proven."""
+        weights = self.weights(SERVED) * sum(1 for c in self.checks if c.enforce)
+        return max(guard.evidence(weights)) >= 1.0 / self.contract.alpha_promote
 
     def culprits(self, most: int = 10) -> tuple[Culprit, ...]:
         """Cells that carry the rollback evidence, strongest first; `proven` ones by closed testing."""
         enforced = [(c, t) for c, t in zip(self.checks, self.tracks, strict=True) if c.enforce]
-        evidence = np.concatenate([t.fail_evidence() for _, t in enforced])
+        shifted = self.does_other_work()
+        evidence = np.concatenate([self.fail_evidence(c, t, shifted) for c, t in enforced])
         weights = np.concatenate([self.weights(c) for c, _ in enforced])
         proven = set(closed_test(evidence, weights, 1.0 - float(weights.sum()), self.contract.alpha_rollback))
         found = []
@@ -502,6 +522,7 @@ class Judge:
                 yield Hold(HoldReason.NO_TRAFFIC, f"required tenant {tenant} has no traffic", tenant)
         yield from self._holds_of_buckets()
         yield from self._holds_of_input()
+        yield from self._holds_of_measurement()
         for variant, names in sorted(self.revisions.items()):
             if len(names) > 1:
                 words = f"{variant} was served by several revisions: {', '.join(names)}"
@@ -516,6 +537,32 @@ class Judge:
         broken = sum(self.dropped.get(name, 0) for name in _IMPOSSIBLE)
         if broken > 0.01 * total:
             yield Hold(HoldReason.UNREADABLE, f"{broken} records of {total:.0f} have impossible or unreadable values")
+
+    def is_unmeasured(self, number: int, place: int) -> bool:
+        """Whether a check's metric (or a part of the SLO) is unknown for more than 5 % of an arm's requests in a
+        stratum.
+        """
+        total, metric = self.tracks[number].total, self.checks[number].metric
+        metrics = {metric} if metric in LATENCIES else {m for m in self.contract.slo_us if metric in _OF_SLO}
+        for variant, n in ((STABLE, total.n_b), (CANDIDATE, total.n_c)):
+            unknown = max((self.unknown.get((variant, place, m), 0) for m in metrics), default=0)
+            if unknown > UNMEASURED_SHARE * (unknown + float(n[place])):
+                return True
+        return False
+
+    def _holds_of_measurement(self) -> Iterable[Hold]:
+        """Strata in which a gate's metric is mostly guessed at: what is not known is not good."""
+        if not self.unknown:
+            return
+        required = np.flatnonzero(self._required())
+        for number, check in enumerate(self.checks):
+            if not self.decides(check):
+                continue
+            for place in required:
+                if self.is_unmeasured(number, int(place)):
+                    tenant, bucket = self.strata.names[place]
+                    words = f"{check.metric} is unknown for more than 5 % of the requests; nothing is proven without it"
+                    yield Hold(HoldReason.UNMEASURED, words, tenant, bucket, check.metric)
 
     def _holds_of_buckets(self) -> Iterable[Hold]:
         """A tenant with more than 1 % of requests in no stratum."""
@@ -534,8 +581,7 @@ class Judge:
             return
         weights = self.weights(SERVED) * sum(1 for c in self.checks if c.enforce)
         for guard in self.guards:
-            more, fewer = guard.evidence(weights)
-            if max(more, fewer) >= 1.0 / self.contract.alpha_promote:
+            if self.has_shift(guard):
                 c, s = guard.shares()
                 yield Hold(guard.kind.reason, f"{guard.kind.words}: {c:.1%} on the candidate, {s:.1%} on stable")
         for check, track in zip(self.checks, self.tracks, strict=True):

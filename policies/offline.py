@@ -197,8 +197,6 @@ def _add_sketches(judge: Judge, frame: Frame, until: int) -> None:
             for place, bins in frame.bins(metric, mask, until).items():
                 judge.sketches[variant, place, metric] = bins
                 judge.step_sketches[variant, place, metric] = bins
-            for place, count in frame.unknown(metric, mask, until).items():
-                judge.unknown[variant, place, metric] = count
 
 
 def history_of(contract: Contract, columns: Columns) -> list[Block]:

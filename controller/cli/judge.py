@@ -12,11 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.cli.errors import BadInput
+from controller.cli.metrics import cache_use
 from controller.cli.output import emit, note
 from controller.cli.records import load_contract, read_columns
 from controller.cli.reports import add_runs, runs_in, tenant_of
 from crds.v1alpha1.common import parse_duration_seconds
+from policies.columns import TooLarge
 from policies.contract import Contract
+from policies.guards import cache_hold
 from policies.offline import align_arms, judge_columns, unequal_load
 from policies.record_files import Columns
 from policies.reports.judge import judge_runs, unequal_runs
@@ -40,6 +43,14 @@ def register(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--every", metavar="SECONDS", type=float, default=0.0, help="look at most this often")
     parser.add_argument("--tenant", metavar="NAME", help="for whom reports stand (the only required tenant)")
+    for arm in _ARMS:
+        parser.add_argument(
+            f"--{arm}-metrics",
+            metavar="FILE|URL",
+            action="append",
+            default=[],
+            help=f"/metrics of {arm}'s engine after the step (given twice: before and after): is its cache as warm?",
+        )
     parser.add_argument(
         "--tpot-floor", metavar="DURATION", help="least time per token, step_floor_s of `weighlock ledger`: 4ms"
     )
@@ -128,12 +139,16 @@ def _judge_reports(args: argparse.Namespace, contract: Contract, arms: Arms, flo
 def _judge_records(args: argparse.Namespace, contract: Contract, arms: Arms, floor_s: float | None) -> Verdict:
     progress = _Progress() if sys.stderr.isatty() else None
     step, guards = _step_columns(args, contract, arms)
+    guards = [*guards, *_cache_holds(args)]
     history = None
     if args.history:
         history = Columns()
         for name in args.history:
             read_columns(name, history, "stable")
-    return judge_columns(contract, step, history, args.every, progress, guards, floor_s).verdict
+    try:
+        return judge_columns(contract, step, history, args.every, progress, guards, floor_s).verdict
+    except TooLarge as error:
+        raise BadInput(_first_file(args), "", str(error), "give the records of one step, or fewer tenants") from error
 
 
 def _step_columns(args: argparse.Namespace, contract: Contract, arms: Arms) -> tuple[Columns, Sequence[Hold]]:
@@ -146,7 +161,7 @@ def _step_columns(args: argparse.Namespace, contract: Contract, arms: Arms) -> t
         if arms.runs[arm]:
             add_runs(arms.runs[arm], columns, arm, tenant_of(contract, args.tenant))
     if not columns.lines:
-        raise BadInput((args.records or args.stable or args.candidate)[0], "", "holds no request record", "record some")
+        raise BadInput(_first_file(args), "", "holds no request record", "record some")
     if arms.both or (shift := align_arms(columns, arms.has_reports)) is None:
         return columns, ()
     note(f"the arms were recorded at different times: candidate moved by {shift:.0f} s to stable's start")
@@ -155,6 +170,21 @@ def _step_columns(args: argparse.Namespace, contract: Contract, arms: Arms) -> t
     else:
         unequal = unequal_load(columns)
     return columns, () if unequal is None else (unequal,)
+
+
+def _first_file(args: argparse.Namespace) -> str:
+    return str((args.records or args.stable or args.candidate)[0])
+
+
+def _cache_holds(args: argparse.Namespace) -> list[Hold]:
+    """Whether the arms' prefix caches were equally warm, where both pages are given."""
+    pages = (args.stable_metrics, args.candidate_metrics)
+    if not any(pages):
+        return []
+    if not all(pages):
+        raise BadInput("--stable-metrics", "", "and --candidate-metrics go together", "give both, or none")
+    found = cache_hold(cache_use(args.stable_metrics), cache_use(args.candidate_metrics))
+    return [] if found is None else [found]
 
 
 class _Progress:

@@ -3,11 +3,13 @@
 import argparse
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 
 from controller.cli.errors import BadInput
 from controller.cli.manifest_files import read_bytes
 from controller.cli.output import emit
 from manifests.engines.metrics import Metrics, NotExposition, Value, parse_metrics
+from policies.guards import CacheUse
 
 _MAX_PAGE = 32 * 1024 * 1024
 
@@ -35,6 +37,30 @@ def read_page(source: str) -> Metrics:
         raise BadInput(
             source, "", f"is no Prometheus exposition: {error}", "give the engine's /metrics as it is served"
         ) from error
+
+
+def cache_use(sources: Sequence[str]) -> CacheUse:
+    """Prefix-cache use between two pages of an engine, or since it started where there is one page.
+
+    BadInput for a page that does not say.
+    """
+    if len(sources) > 2:
+        raise BadInput(sources[2], "", "is one page too many", "give the page at the end, or those of begin and end")
+    pairs = [_cache_counts(source) for source in sources]
+    (hits, queries), before = pairs[-1], pairs[0] if len(pairs) == 2 else (0.0, 0.0)
+    if hits < before[0] or queries < before[1]:
+        before = (0.0, 0.0)  # the engine was restarted in between: everything since then is of this step
+    return CacheUse(hits - before[0], queries - before[1])
+
+
+def _cache_counts(source: str) -> tuple[float, float]:
+    page = read_page(source)
+    found = [page.metrics.get(f"prefix_cache_{name}_tokens_total") for name in ("hit", "query")]
+    hits, queries = (None if value is None else value.value for value in found)
+    if hits is None or queries is None:
+        problem = f"({page.engine}) has no counters of prefix-cache hits and queries"
+        raise BadInput(source, "", problem, "switch the engine's prefix caching and metrics on, or leave it out")
+    return hits, queries
 
 
 def _fetch(url: str) -> bytes:

@@ -1,6 +1,7 @@
 """The judge end to end on simulated traffic: what passes, fails, holds, and that a restart changes nothing."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from policies.builder import BlockBuilder, builder_setup
 from policies.contract import Contract, ContractError
 from policies.history import prepare
 from policies.judge import Judge, rejudge
+from policies.records import RequestRecord
 from policies.setup import JudgeSetup
 from policies.verdict import Hold, HoldReason, Result, Verdict
 from tests.unit.policies.conftest import (
@@ -229,10 +231,8 @@ def test_shorter_answers_are_not_faster_answers(rng: np.random.Generator) -> Non
     assert HoldReason.OUTPUT_LENGTH_SHIFT in reasons(verdict)
 
 
-def _tokens(record: object, count: int) -> object:
-    from dataclasses import replace
-
-    return replace(record, output_tokens=count)  # type: ignore[type-var]
+def _tokens(record: RequestRecord, count: int) -> RequestRecord:
+    return replace(record, output_tokens=count)
 
 
 def test_unequal_tenant_shares_hold(rng: np.random.Generator) -> None:
@@ -338,3 +338,36 @@ def test_shadow_asks_nothing_of_tenants_that_may_not_be_copied(rng: np.random.Ge
     assert judge.verdict(judge.now_s).result is Result.PASS
     judge.enter_step(1, judge.now_s, 5.0, "canary")
     assert judge.required(judge.names().index(("private", "0-512")))
+
+
+def test_longer_answers_are_not_slower_answers(rng: np.random.Generator) -> None:
+    """Twice the tokens, twice the time: nobody is rolled back for other work, and nothing is proven."""
+    contract = make_contract([{"metric": "e2e", "percentile": "99", "margin": "25%"}])
+    judge = judge_with_history(contract, rng, output_tokens=30)
+    tokens = rng.integers(10, 60, 10_000)
+    stable = [_tokens(r, int(tokens[i])) for i, r in enumerate(traffic(rng, "stable", 200, 16))]
+    longer = [
+        replace(r, output_tokens=60 + int(tokens[i]), e2e_s=2.0 * (r.e2e_s or 0.0))
+        for i, r in enumerate(traffic(rng, "candidate", 200, 16))
+    ]
+    verdict = run_judge(judge, stable + longer, START_S + 200).verdict(START_S + 200)
+    assert verdict.result is Result.INCONCLUSIVE
+    assert {r.hold for r in verdict.rows} == {HoldReason.OUTPUT_LENGTH_SHIFT}
+    assert "not comparable" in verdict.rows[0].reason
+
+
+def test_a_metric_that_is_mostly_unknown_never_passes(rng: np.random.Generator) -> None:
+    contract = make_contract([{"metric": "ttft", "percentile": "99", "limit": "2s"}])
+    judge = judge_with_history(contract, rng)
+    blind = [replace(r, ttft_s=None) if i % 5 == 0 else r for i, r in enumerate(traffic(rng, "candidate", 200, 16))]
+    verdict = run_judge(judge, [*traffic(rng, "stable", 200, 16), *blind], START_S + 200).verdict(START_S + 200)
+    assert verdict.result is Result.INCONCLUSIVE and HoldReason.UNMEASURED in reasons(verdict)
+    assert len([h for h in verdict.holds if h.reason is HoldReason.UNMEASURED]) == 1, "said once"
+
+
+def test_a_good_fraction_of_what_was_measured_is_none(rng: np.random.Generator) -> None:
+    contract = make_contract([{"metric": "goodFraction", "limit": "90%"}], slo={"ttft": "2s"})
+    judge = judge_with_history(contract, rng)
+    blind = [replace(r, ttft_s=None) if i % 5 == 0 else r for i, r in enumerate(traffic(rng, "candidate", 200, 16))]
+    verdict = run_judge(judge, [*traffic(rng, "stable", 200, 16), *blind], START_S + 200).verdict(START_S + 200)
+    assert verdict.result is Result.INCONCLUSIVE and HoldReason.UNMEASURED in reasons(verdict)

@@ -169,7 +169,7 @@ def test_plan_says_minutes_and_what_cannot_pass(capsys: pytest.CaptureFixture[st
     assert document["cannot_pass"] == [] and 0.5 < document["minutes_90"] < 10
     row = next(r for r in document["strata"] if r["gate"] == "p99-margin")
     assert row["rate_rps"] == pytest.approx(8, rel=0.1)
-    assert 800 < row["requests_needed_50"] <= row["requests_needed_90"] < 3000
+    assert 500 < row["requests_needed_50"] <= row["requests_needed_90"] < 3000
     assert main(["plan", "-o", "json", "--policy", policy, "--records", history, "--steps", "5,25,50"]) == 0
     steps = json.loads(capsys.readouterr().out)["steps"]
     assert [s["share"] for s in steps] == [0.05, 0.25, 0.5]
@@ -265,3 +265,36 @@ def test_tokens_faster_than_the_accelerator_hold(
     code, document = judge(capsys, "--policy", policy, "--records", path, "--history", history, "--tpot-floor", "900ms")
     assert code == 3 and {h["reason"] for h in document["holds"]} >= {"Implausible"}  # type: ignore[union-attr]
     assert main(["judge", "--policy", policy, "--records", path, "--tpot-floor", "fast"]) == 2
+
+
+def metrics_page(path: Path, hits: int, queries: int) -> str:
+    """Prefix-cache counters as vLLM writes them."""
+    names = (("hits", hits), ("queries", queries))
+    lines = [
+        line
+        for name, value in names
+        for line in (
+            f"# TYPE vllm:prefix_cache_{name}_total counter",
+            f'vllm:prefix_cache_{name}_total{{model_name="m"}} {value}.0',
+        )
+    ]
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+@pytest.mark.parametrize(("hits", "code"), [(620_000, 0), (50_000, 3)])
+def test_a_cold_prefix_cache_holds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], policy: str, history: str, hits: int, code: int
+) -> None:
+    stable, candidate = arms(1.0)
+    path = write(tmp_path / "records.jsonl", stable + candidate)
+    pages = [
+        *("--stable-metrics", metrics_page(tmp_path / "s0", 9_000_000, 10_000_000)),
+        *("--stable-metrics", metrics_page(tmp_path / "s1", 9_600_000, 11_000_000)),
+        *("--candidate-metrics", metrics_page(tmp_path / "c1", hits, 1_000_000)),
+    ]
+    got, document = judge(capsys, "--policy", policy, "--records", path, "--history", history, *pages)
+    assert got == code
+    reasons = {h["reason"] for h in document["holds"]}  # type: ignore[union-attr]
+    assert ("CacheWarmthShift" in reasons) == (code == 3)
+    assert main(["judge", "--policy", policy, "--records", path, *pages[:2]]) == 2
