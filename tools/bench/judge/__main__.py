@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools.bench.judge import table
-from tools.bench.judge.run import OURS, RunResult, append_run, code_digest, load_runs, run_many, store_path
+from tools.bench.judge.code import code_digest, last_commit
+from tools.bench.judge.run import OURS, RunResult, append_run, load_runs, run_many, store_path
 from tools.bench.judge.scenarios import QUICK, SCENARIOS, Scenario, find, shortened
 
 NULL_RUNS, OTHER_RUNS, QUICK_RUNS = 150, 60, 3
@@ -34,7 +35,9 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path(".weighlock/judge-bench"), help="folder of results")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--no-run", action="store_true", help="only make table and plot of what is stored")
-    parser.add_argument("--digest", help="with --no-run: results of this code digest instead of the present one")
+    parser.add_argument("--digest", nargs="?", const="", metavar="COMMIT", help="print the code's digest and commit")
+    parser.add_argument("--of", help="with --no-run: stored results of this digest instead of the present one's")
+    parser.add_argument("--commit", default="", help="with --of: the commit that they were made with")
     parser.add_argument("--note", default="", help="Markdown to print below the table's head")
     parser.add_argument("--docs", type=Path, help="also write the pages into this folder (docs/)")
     return parser.parse_args(argv)
@@ -105,19 +108,22 @@ def run_and_store(batches: list[Batch], jobs: int) -> None:
 def main(argv: list[str]) -> int:
     args = parse_arguments(argv)
     try:
+        if args.digest is not None:
+            print(f"{code_digest(args.digest)} (last commit {last_commit(args.digest)})")
+            return 0
         plan = chosen(args)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     args.out.mkdir(parents=True, exist_ok=True)
-    digest = args.digest or code_digest()
+    digest = args.of or code_digest()
     paths = {s.name: store_path(args.out, s, args.seed, digest) for s, _ in plan}
     if not args.no_run:
         run_and_store(make_batches(args, plan, paths), args.jobs)
     mode = "--full" if args.full else "--quick"
     only = f" --scenarios {args.scenarios}" if args.scenarios else ""
     command = f"python -m tools.bench.judge {mode}{only} --seed {args.seed}"
-    head = table.Head(command, args.seed, digest, args.note)
+    head = table.Head(command, args.seed, code_digest(args.commit), last_commit(args.commit), args.note)
     results = {s.name: load_runs(paths[s.name])[:wanted] for s, wanted in plan}
     table.write(args.out, head, [s for s, _ in plan], results)
     if args.docs is not None:

@@ -20,10 +20,10 @@ from policies.history import excess_variance
 from policies.projection import Counts, Strata
 from policies.sequential import FAIL_FACTORS, PASS_FACTORS
 from policies.track import Track
+from tools.bench.judge.code import last_commit
 from tools.bench.judge.dependence import BLOCK_S, P0, RATE_RPS, SETTINGS, Setting
 from tools.bench.judge.fleet import WideStrata, WideTrack
 from tools.bench.judge.ours import make_contract
-from tools.bench.judge.run import code_digest
 from tools.bench.judge.scenarios import Array
 from tools.bench.judge.table import Share, share
 
@@ -145,7 +145,7 @@ def row(setting: Setting, rates: Rates) -> str:
 
 HEADER = """# Error rates at the exact bound
 
-- Command: `{command}` (made {date}; seed {seed}; code {code}); R = {runs} strata per setting; one hour at
+- Command: `{command}` (made {date}; seed {seed}; commit {code}); R = {runs} strata per setting; one hour at
   2 requests/s and arm, looked at every 5 s.
 - Both arms alike and exactly at the bound, so every firing is an error. Nominal: one cell 5 %, family 1 % over 480
   cells (0.002 % per cell), PASS 5 %. Brackets: 95 % (strata of a group share the dependence estimate). Bold: above
@@ -170,7 +170,7 @@ def main(argv: list[str]) -> int:
         return 2
     command = f"python -m tools.bench.judge.boundary --runs {args.runs} --seed {args.seed}"
     text = HEADER.format(
-        command=command, seed=args.seed, runs=args.runs, code=code_digest(), date=datetime.date.today()
+        command=command, seed=args.seed, runs=args.runs, code=last_commit(), date=datetime.date.today()
     )
     args.out.parent.mkdir(parents=True, exist_ok=True)
     for setting in chosen:

@@ -8,14 +8,16 @@ import argparse
 import datetime
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from policies.setup import JudgeSetup
+from tools.bench.judge.code import last_commit
 from tools.bench.judge.fleet import Fleet
-from tools.bench.judge.ours import Counted, Ours, count, make_setup
-from tools.bench.judge.run import code_digest
+from tools.bench.judge.ours import Counted, Ours, count
+from tools.bench.judge.run import stored_setup
 from tools.bench.judge.scenarios import BLOCK_S, HORIZON_S, find
 from tools.bench.judge.table import Median, median
 from tools.bench.judge.traffic import Source
@@ -27,22 +29,27 @@ BATCH = 6
 @dataclass(frozen=True, slots=True)
 class Variant:
     """stable_factor: stable requests per candidate request (live, mirrored or replayed: the judge does not care);
-    correlation: every candidate request is a copy of a stable one, log latencies correlate so within a pair."""
+    correlation: every candidate request is a copy of a stable one, log latencies correlate so within a pair; is_aimed:
+    PASS evidence is aimed (False: five equal alternatives, as it was before)."""
 
     words: str
     stable_factor: float = 1.0
     correlation: float | None = None
+    is_aimed: bool = True
 
 
 VARIANTS = (
-    Variant("equal shares, unpaired (before)", 1.0),
-    Variant("two stable requests per candidate request", 2.0),
-    Variant("four", 4.0),
+    Variant("equal shares, before", is_aimed=False),
+    Variant("equal shares"),
+    Variant("four stable requests per candidate request, before", 4.0, is_aimed=False),
+    Variant("four stable requests per candidate request", 4.0),
+    Variant("two", 2.0),
     Variant("ten", 10.0),
-    Variant("equal shares, pairs of correlation 0.3", correlation=0.3),
+    Variant("equal shares, pairs of correlation 0.9, before", correlation=0.9, is_aimed=False),
+    Variant("equal shares, pairs of correlation 0.9", correlation=0.9),
     Variant("equal shares, pairs of correlation 0.6", correlation=0.6),
     Variant("equal shares, pairs of correlation 0.7", correlation=0.7),
-    Variant("equal shares, pairs of correlation 0.9", correlation=0.9),
+    Variant("equal shares, pairs of correlation 0.3", correlation=0.3),
 )
 
 
@@ -79,10 +86,13 @@ class _Watch:
         return Waits(passed_s, self._last, self._most)
 
 
-def measure(variant: Variant, seed: int, runs: Sequence[int]) -> list[Waits]:
-    """Waits of several runs, judged side by side."""
+def measure(variant: Variant, seed: int, runs: Sequence[int], folder: Path) -> list[Waits]:
+    """Waits of several runs, judged side by side; setups are kept in `folder`."""
     sources = [Source(find("null")[0], seed, run, variant.stable_factor) for run in runs]
-    ours = [Ours(make_setup(source), 100.0 / (1.0 + variant.stable_factor)) for source in sources]
+    setups = [stored_setup(folder, source, seed, run) for source, run in zip(sources, runs, strict=True)]
+    if not variant.is_aimed:
+        setups = [without_aims(setup) for setup in setups]
+    ours = [Ours(setup, 100.0 / (1.0 + variant.stable_factor)) for setup in setups]
     watches = [_Watch(o) for o in ours]
     fleet = Fleet(ours) if variant.correlation is None else None  # pairs are judged run by run
     total = round(HORIZON_S / BLOCK_S)
@@ -102,6 +112,12 @@ def measure(variant: Variant, seed: int, runs: Sequence[int]) -> list[Waits]:
             if all(o.decided_s is not None for o in ours):
                 return [watch.waits() for watch in watches]
     return [watch.waits() for watch in watches]
+
+
+def without_aims(setup: JudgeSetup) -> JudgeSetup:
+    """The setup as it was before PASS evidence was aimed."""
+    strata = (replace(s, checks=tuple(replace(c, aim=None) for c in s.checks)) for s in setup.strata)
+    return replace(setup, strata=tuple(strata))
 
 
 def _counted(variant: Variant, source: Source, ours: Ours, first: int, last: int) -> Counted:
@@ -137,9 +153,10 @@ def header(command: str, waits: Waits) -> str:
     lines = [
         "# Time to promote an identical candidate",
         "",
-        f"- Command: `{command}` (made {datetime.date.today()}; code {code_digest()})",
+        f"- Command: `{command}` (made {datetime.date.today()}; commit {last_commit()})",
         "- 120 strata, 2 candidate requests/s each; margin 25 %, limit 1.6x stable's P99, success 99.5 % (is 99.9 %).",
-        "- Medians in minutes over runs with the same seeds (95 % by order statistics).",
+        "- Medians in minutes over runs with the same seeds and requests (95 % by order statistics). Before: PASS",
+        "  evidence of five equal alternatives; now it is aimed, from stable's history, at the slowest stratum.",
         "",
         f"| stable's requests | promoted in 2 h | PASS | 9 of 10 strata, all checks | {names} |",
         "|---" * (4 + len(waits.last_s)) + "|",
@@ -160,7 +177,9 @@ def main(argv: list[str]) -> int:
         waits = [
             w
             for first in range(0, args.runs, BATCH)
-            for w in measure(variant, args.seed, range(first, min(first + BATCH, args.runs)))
+            for w in measure(
+                variant, args.seed, range(first, min(first + BATCH, args.runs)), args.out.parent / "setups"
+            )
         ]
         text = text or header(command, waits[0])
         text += row(variant, waits) + "\n"

@@ -4,13 +4,10 @@ Called by `__main__`. Results go to one JSON line per run, so that a run that wa
 the file's name holds a digest of all code that matters, so results of different code never mix.
 """
 
-import ast
-import hashlib
 import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -18,12 +15,12 @@ import orjson
 
 from policies.setup import JudgeSetup
 from tools.bench.judge import peers, quantiles
+from tools.bench.judge.code import code_digest
 from tools.bench.judge.fleet import Fleet
 from tools.bench.judge.ours import Counted, Ours, count, count_by_law, make_setup
 from tools.bench.judge.scenarios import BLOCK_S, FAILURE_LIMIT, MARGIN, Scenario
 from tools.bench.judge.traffic import Requests, Source
 
-CHECKOUT = Path(__file__).resolve().parents[3]
 PEER_MINUTES = 36  # Argo and Kayenta decide after 30, Flagger after 30 good checks
 CHUNK_BLOCKS = 360
 OURS = "weighlock"
@@ -198,26 +195,6 @@ def _fixed(source: Source, counted: Counted, blocks: int) -> dict[str, peers.Dec
 
 
 # --- the store of results ---
-
-
-@cache
-def code_digest() -> str:
-    """Digest of what the judge's and the bench's code does: no comments, no docstrings, no tables and plots."""
-    ignored = {"table.py", "plot.py", "__main__.py", "boundary.py", "promote.py", "dependence.py"}
-    files = [*sorted((CHECKOUT / "policies").glob("*.py")), *sorted(Path(__file__).parent.glob("*.py"))]
-    digest = hashlib.sha256()
-    for path in files:
-        if path.name not in ignored or path.parent.name == "policies":
-            digest.update(f"{path.name} {ast.dump(_without_docstrings(path))}".encode())
-    return digest.hexdigest()[:10]
-
-
-def _without_docstrings(path: Path) -> ast.Module:
-    tree = ast.parse(path.read_text())
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
-            node.body = node.body[1:]
-    return tree
 
 
 def store_path(folder: Path, scenario: Scenario, seed: int, digest: str) -> Path:

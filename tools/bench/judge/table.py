@@ -42,6 +42,7 @@ class Head:
     command: str
     seed: int
     code: str
+    commit: str
     note: str = ""
 
 
@@ -251,7 +252,8 @@ HEADER = """# judge-bench
 
 Our judge beside the rules of Argo Rollouts, Flagger and Kayenta and tests of fixed size, on the same requests.
 
-- Command: `{command}` (made {date}; seed {seed}; code {code})
+- Command: `{command}` (made {date}; seed {seed}; commit {commit}, digest {code}: `python -m
+  tools.bench.judge --digest {commit}` prints it)
 - World: 20 tenants x 6 length buckets = 120 strata; 2 requests/s per stratum and arm; TTFT lognormal (sigma 0.5; heavy:
   3 % Pareto 1.8), medians 0.12 to 1.2 s; 2 h of stable's history (two pods); 5 s blocks, stall tolerance 15 s; judged
   for at most 2 h after a warm-up of 180 s. Bursts: AR(1), 30 % of the variance of log latency, forgotten in 60 s.

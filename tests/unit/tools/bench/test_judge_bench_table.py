@@ -7,10 +7,11 @@ import pytest
 
 from tools.bench.judge import __main__ as command
 from tools.bench.judge import table
-from tools.bench.judge.run import OURS, RunResult, append_run, code_digest, load_runs, store_path
+from tools.bench.judge.code import code_digest
+from tools.bench.judge.run import OURS, RunResult, append_run, load_runs, store_path
 from tools.bench.judge.scenarios import QUICK, SCENARIOS, find
 
-HEAD = table.Head("python -m tools.bench.judge --quick", 1, "abc")
+HEAD = table.Head("python -m tools.bench.judge --quick", 1, "abc", "1234567")
 
 
 def runs(name: str, *decisions: tuple[str, float]) -> list[RunResult]:
