@@ -8,15 +8,14 @@ wrote, and the lines that nobody wrote, grouped when they are many.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from manifests.diff import Diff, by_importance
 from manifests.lines import Change, show
 from manifests.model import Finding, Manifest
 from manifests.words import CLASSES, MECHANISMS, SHORT_CLASSES, ledger_words, mechanism_words
 
-Paint = Callable[[str, str], str]
-_WIDTH = 100
 _MANY = 6
 _TITLES = (
     ("written", "Written by the authors"),
@@ -35,9 +34,26 @@ _CLASS_COLOUR = {
 }
 
 
-def render_text(diff: Diff, colour: bool = False) -> str:
-    """The screen of a diff; ``colour`` adds ANSI codes, the words are the same."""
-    paint = _painter(colour)
+@dataclass(frozen=True, slots=True)
+class Paint:
+    """Colours on or off, and the width in which texts are set."""
+
+    colour: bool
+    width: int
+
+    def __call__(self, text: str, name: str) -> str:
+        return f"\x1b[{_CODES[name]}m{text}\x1b[0m" if self.colour else text
+
+    def wrapped(self, text: str, indent: str, first: str | None = None) -> list[str]:
+        """A sentence in lines of the width."""
+        start = indent if first is None else first
+        lines = textwrap.wrap(text, self.width, initial_indent=start, subsequent_indent=indent, break_on_hyphens=False)
+        return lines or [indent]
+
+
+def render_text(diff: Diff, colour: bool = False, width: int = 80) -> str:
+    """The screen of a diff, ``width`` columns wide; ``colour`` adds ANSI codes, the words are the same."""
+    paint = Paint(colour, width)
     out = [*_head(diff, paint), ""]
     out += _findings(diff, "error", "Errors: put right before traffic", paint)
     out += _unknowns(diff, paint)
@@ -49,18 +65,12 @@ def render_text(diff: Diff, colour: bool = False) -> str:
     out += _findings(diff, "warning", "To be looked at", paint)
     out += _steps(diff, paint)
     if any(line.is_effective and None in (line.old, line.new) for line in diff.changes):
-        out.append(paint("unset: nobody writes a value and the engine decides at start.", "dim"))
+        note = "unset: nobody writes a value and the engine decides at start."
+        out += [paint(text, "dim") for text in paint.wrapped(note, "  ", "")]
     notes = sum(finding.level == "info" for finding in _own_findings(diff))
     if notes:
         out.append(paint(f"Further notes: {notes}; `-o json` lists them.", "dim"))
     return "\n".join(out).rstrip() + "\n"
-
-
-def _painter(colour: bool) -> Paint:
-    def paint(text: str, name: str) -> str:
-        return f"\x1b[{_CODES[name]}m{text}\x1b[0m" if colour else text
-
-    return paint
 
 
 def _title(manifests: Iterable[Manifest]) -> str:
@@ -72,22 +82,25 @@ def _title(manifests: Iterable[Manifest]) -> str:
 
 
 def _head(diff: Diff, paint: Paint) -> list[str]:
-    out = [f"old  {_title(diff.old)}", f"new  {_title(diff.new)}"]
+    out = paint.wrapped(_title(diff.old), "     ", "old  ") + paint.wrapped(_title(diff.new), "     ", "new  ")
     if not diff.effective:
         return [*out, paint("No effective change: the engine gets the same on both sides.", "green")]
     names = diff.mechanisms
     if len(names) > 1:
-        out.append(
-            paint(f"A bundle: {len(names)} things change at once, so no result can be put down to one of them.", "bold")
-        )
-        out += _wrapped(", ".join(names), "     ", "  -> ")
+        sentence = f"A bundle: {len(names)} things change at once, so no result can be put down to one of them."
+        out += [paint(text, "bold") for text in paint.wrapped(sentence, "  ", "")]
+        if len(names) <= _MANY:
+            out += [line for name in names for line in paint.wrapped(mechanism_words(name), "    ", "  - ")]
+        else:
+            out += paint.wrapped(", ".join(names), "     ", "  -> ")
     elif names:
         out.append(paint(f"One thing changes: {mechanism_words(names[0])}.", "bold"))
     else:
         out.append(paint("What changes cannot be told from the input.", "bold"))
     worst = diff.correctness
     if names:
-        out += [f"Answers: {paint(worst, _CLASS_COLOUR[worst])}, {CLASSES[worst]}."]
+        first, *rest = paint.wrapped(f"{CLASSES[worst]}.", "  ", f"Answers: {worst}, ")
+        out += [first.replace(worst, paint(worst, _CLASS_COLOUR[worst]), 1), *rest]
     return out
 
 
@@ -105,24 +118,31 @@ def _sections(diff: Diff) -> list[tuple[str, list[Change]]]:
     return [(title, groups[key]) for key, title in _TITLES if groups[key]]
 
 
-def _first(line: Change, paint: Paint) -> str:
+def _first(line: Change, paint: Paint, indent: str) -> list[str]:
+    """What changes: on one line where it fits, else each value on a line of its own."""
     where = f"{line.manifest}: " if line.manifest else ""
     marker = "~" if line.is_effective else "="
-    value = f"{paint(show(line.old), 'red')} -> {paint(show(line.new), 'green')}"
-    return f"{marker} {where}{paint(line.setting, 'bold')}  {value}"
+    old, new = show(line.old), show(line.new)
+    name = f"{indent}{marker} {where}{paint(line.setting, 'bold')}  "
+    if len(f"{indent}{marker} {where}{line.setting}  {old} -> {new}") <= paint.width:
+        return [f"{name}{paint(old, 'red')} -> {paint(new, 'green')}"]
+    room = paint.width - len(indent) - 9
+    before, after = (value if len(value) <= room else value[: room - 3] + "..." for value in (old, new))
+    if len(f"{indent}{marker} {where}{line.setting}  {before} ->") <= paint.width:
+        return [f"{name}{paint(before, 'red')} ->", f"{indent}      {paint(after, 'green')}"]
+    return [f"{name}from", f"{indent}      {paint(before, 'red')}", f"{indent}   to {paint(after, 'green')}"]
 
 
 def _line(line: Change, paint: Paint) -> list[str]:
-    out = [f"  {_first(line, paint)}"]
+    out = _first(line, paint, "  ")
     if line.is_effective:
-        out += _wrapped(f"acts on {mechanism_words(line.mechanism)}; moves {ledger_words(line.ledgers)}", "      ")
-        out.append(
-            f"      answers: {paint(line.correctness, _CLASS_COLOUR[line.correctness])}, {CLASSES[line.correctness]}"
-        )
+        out += paint.wrapped(f"acts on {mechanism_words(line.mechanism)}; moves {ledger_words(line.ledgers)}", "      ")
+        answer = paint(line.correctness, _CLASS_COLOUR[line.correctness])
+        out.append(f"      answers: {answer}, {SHORT_CLASSES[line.correctness]}")
     if line.reason():
-        out += _wrapped(line.reason(), "      ")
+        out += paint.wrapped(line.reason(), "      ")
     if line.witness and line.is_effective and line.origin == "written":
-        out += _wrapped(f"see that it is on: {line.witness}", "      ")
+        out += paint.wrapped(f"see that it is on: {line.witness}", "      ")
     return out
 
 
@@ -135,8 +155,11 @@ def _grouped(lines: list[Change], paint: Paint) -> list[str]:
     for (correctness, mechanism), members in groups.items():
         words = MECHANISMS.get(mechanism, mechanism)
         answer = paint(SHORT_CLASSES[correctness], _CLASS_COLOUR[correctness])
-        out.append(f"  {paint(mechanism, 'bold')}: {words}; answers: {answer}")
-        out += [f"    {_first(line, paint)}" for line in members]
+        title = paint.wrapped(f"{mechanism}: {words}; answers: {SHORT_CLASSES[correctness]}", "    ", "  ")
+        title[0] = title[0].replace(mechanism, paint(mechanism, "bold"), 1)
+        title[-1] = title[-1].replace(SHORT_CLASSES[correctness], answer)
+        out += title
+        out += [text for line in members for text in _first(line, paint, "    ")]
     return out
 
 
@@ -146,18 +169,8 @@ def _unknowns(diff: Diff, paint: Paint) -> list[str]:
     out = [paint("Not known from the input, never taken as equal", "bold")]
     for unknown in diff.unresolved:
         where = f"{unknown.manifest}: " if unknown.manifest else ""
-        out += _wrapped(f"? {where}{unknown.what}: {unknown.why}", "    ", "  ")
+        out += paint.wrapped(f"? {where}{unknown.what}: {unknown.why}", "    ", "  ")
     return [*out, ""]
-
-
-def _wrapped(text: str, indent: str, first: str | None = None) -> list[str]:
-    return textwrap.wrap(
-        text,
-        _WIDTH,
-        initial_indent=first if first is not None else indent,
-        subsequent_indent=indent,
-        break_on_hyphens=False,
-    ) or [indent]
 
 
 def _own_findings(diff: Diff) -> list[Finding]:
@@ -177,7 +190,7 @@ def _findings(diff: Diff, level: str, title: str, paint: Paint) -> list[str]:
         return []
     out = [paint(title, "red" if level == "error" else "yellow")]
     for finding in shown:
-        out += _wrapped(f"! {finding.message} [{finding.code}]", "    ", "  ")
+        out += paint.wrapped(f"! {finding.message} [{finding.code}]", "    ", "  ")
     return [*out, ""]
 
 
@@ -188,9 +201,11 @@ def _steps(diff: Diff, paint: Paint) -> list[str]:
     short = len(diff.split_order) > _MANY
     for number, step in enumerate(diff.split_order, 1):
         settings = ", ".join(step.settings[:6]) + (" ..." if len(step.settings) > 6 else "")
-        out += _wrapped(f"{number}. {step.mechanism}: {settings}", "     ", "  ")
+        out += paint.wrapped(f"{number}. {step.mechanism}: {settings}", "     ", "  ")
         if not short or number == 1:
-            out += _wrapped(step.advice, "     ")
+            out += paint.wrapped(step.advice, "     ")
     if short:
-        out += _wrapped("The later steps release one group each from its old value (values: -o json).", "     ", "  ")
+        out += paint.wrapped(
+            "The later steps release one group each from its old value (values: -o json).", "     ", "  "
+        )
     return [*out, ""]

@@ -15,6 +15,7 @@ from typing import Any
 from manifests.compare import same
 from manifests.engines.grammar import catalogs_of, find_switch
 from manifests.engines.metrics import Metrics
+from manifests.engines.profiles import profile_of
 from manifests.model import Manifest, Setting
 
 ACTIVE, INACTIVE, CANNOT_TELL = "active", "inactive", "cannot_tell"
@@ -48,14 +49,19 @@ def witness(subject: Manifest | str, observation: Observation, mechanism: str | 
     if isinstance(observation, Metrics):
         rule = _METRIC_RULES.get(name)
         found = rule(observation, manifest) if rule is not None else None
-        return found or Judgement(
-            name, CANNOT_TELL, f"no metric of {observation.engine} on this page tells whether {name} is on"
-        )
+        return found or Judgement(name, CANNOT_TELL, _no_metric(observation.engine, name))
     if manifest is None:
         return Judgement(name, CANNOT_TELL, "a resolved configuration or a log can only be judged against a manifest")
     if isinstance(observation, str):
         return _from_fields(name, manifest, _log_fields(observation), "log")
     return _from_fields(name, manifest, dict(_flatten(observation)), "server_info")
+
+
+def _no_metric(engine: str, mechanism: str) -> str:
+    """Why a page cannot tell, and where the engine says it."""
+    where = profile_of(engine).resolved or profile_of(engine.partition("-")[0]).resolved
+    told = f"; ask {where}" if where else ""
+    return f"no metric of {engine} on this page tells whether {mechanism} is on{told}"
 
 
 def witnesses(manifest: Manifest, *observations: Observation) -> list[Judgement]:

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shutil
 import sys
 
 from controller.cli.errors import BadInput
@@ -39,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
             else "give a workload; `weighlock import` says what was found"
         )
         raise BadInput(_blame(args, old), "", str(error), remedy) from error
-    emit(args, result.to_json(), lambda: render_text(result, _colour(args.colour)).rstrip("\n"))
+    emit(args, result.to_json(), lambda: render_text(result, _colour(args.colour), _width()).rstrip("\n"))
     return 1 if args.exit_code and result.effective else 0
 
 
@@ -51,6 +52,11 @@ def check_hardware(name: str | None) -> None:
 
 def _blame(args: argparse.Namespace, old: ImportResult) -> str:
     return str(args.old if not old.manifests else args.new)
+
+
+def _width() -> int:
+    """Columns of the terminal, within what reads well."""
+    return min(120, max(60, shutil.get_terminal_size((80, 24)).columns))
 
 
 def _colour(choice: str) -> bool:

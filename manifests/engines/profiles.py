@@ -69,6 +69,7 @@ class Profile:
         share_after_weights: the share is of what the weights leave.
         listens_locally: whether nothing outside the pod reaches it unless a host is written.
         metrics_switch: the setting without which there are no metrics, and the sentence that says so.
+        resolved: where the engine says what it really runs with, for a mechanism that no metric shows.
         metric_prefixes, metrics: prefixes of its metric families, canonical name -> families (newest first).
     """
 
@@ -93,6 +94,7 @@ class Profile:
     listens_locally: bool = False
     metrics_switch: tuple[str, str] | None = None
     variables: tuple[str, ...] = ()
+    resolved: str | None = None
     metric_prefixes: tuple[str, ...] = ()
     metrics: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -174,6 +176,7 @@ _PLAIN = (
     "in_patches",
     "share_after_weights",
     "listens_locally",
+    "resolved",
 )
 _LISTS = ("entrypoint", "context", "sequences", "step_tokens", "memory_share", "variables", "metric_prefixes")
 

@@ -31,7 +31,7 @@ def test_what_changes_answers_most_comes_first() -> None:
 
 def test_a_long_upgrade_fits_two_screens_and_shows_every_line() -> None:
     result = change_of(new="0.32.0")
-    text = render_text(result)
+    text = render_text(result, width=100)
     assert len(result.changes) > 20 and len(text.splitlines()) < 85
     assert all(f"{line.setting}  " in text for line in result.changes)
     assert max(map(len, text.splitlines())) <= 120
@@ -43,7 +43,7 @@ def test_an_error_stands_before_the_lines() -> None:
 
 
 def test_no_code_stands_without_a_word() -> None:
-    text = render_text(change_of("--max-num-seqs", "64"))
+    text = " ".join(render_text(change_of("--max-num-seqs", "64")).split())
     assert "which requests run together, and when (scheduler)" in text and "queueing and batching" in text
     assert "SCHED" not in text
     for name in ("vllm", "sglang", "trtllm", "tgi", "llamacpp"):
@@ -69,3 +69,17 @@ def test_a_finding_of_both_sides_is_said_once() -> None:
 def test_an_unset_default_is_never_something_to_pin() -> None:
     advice = " ".join(step.advice for step in change_of(new="0.32.0").split_order)
     assert "None" not in advice and "= unset" not in advice
+
+
+def test_no_line_is_wider_than_asked_for() -> None:
+    probes = {"livenessProbe": {"httpGet": {"path": "/health/of/the/engine/that/serves", "port": 8000}}}
+    old = build_import("vllm/vllm-openai:v0.10.2", args=["--model", "org/a-model-with-a-rather-long-name-indeed"])
+    new = build_import(
+        "registry.example.org/some/where/deep/vllm-openai:v0.32.0",
+        args=["--model", "org/another-model-with-a-name-that-is-even-longer", "--quantization fp8", "--api-key", "k"],
+        container=probes,
+    )
+    for width in (60, 80, 120):
+        text = render_text(diff(old, new), width=width)
+        assert max(map(len, text.splitlines())) <= width
+        assert "org/another-model-with-a-name-that-is-even-longer"[: width - 20] in text

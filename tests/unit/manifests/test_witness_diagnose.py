@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from manifests import catalog
 from manifests.diagnose import ROWS, diagnose
 from manifests.engines.metrics import parse_metrics
 from manifests.witness import ACTIVE, CANNOT_TELL, INACTIVE, witness, witnesses
@@ -158,3 +159,24 @@ def test_a_scrape_gives_observations_with_their_sources() -> None:
     assert found.engine == "vllm" and found.bottleneck == "kv_almost_full"
     assert found.mechanisms[0][:2] == ("kv_quant", True)
     assert {entry.observation: entry.value for entry in found.evidence}["preemptions_per_request"] == 0.3
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm", "tgi", "llamacpp"])
+def test_every_mechanism_of_an_engine_is_judged_or_it_is_said_where_to_look(engine: str) -> None:
+    page = parse_metrics(f"# TYPE {PAGES[engine]} gauge\n{PAGES[engine]} 1\n")
+    known = catalog.load(engine)
+    assert page.engine == engine and known is not None
+    for mechanism in sorted({switch.mechanism for switch in known.switches.values()}):
+        judged = witness(mechanism, page)
+        assert judged.state in ("active", "inactive", "cannot_tell")
+        if judged.state == "cannot_tell":
+            assert mechanism in judged.reason and "; ask " in judged.reason
+
+
+PAGES = {
+    "vllm": "vllm:num_requests_running",
+    "sglang": "sglang:num_running_reqs",
+    "trtllm": "trtllm_num_requests_running",
+    "tgi": "tgi_queue_size",
+    "llamacpp": "llamacpp:requests_processing",
+}
