@@ -17,6 +17,7 @@ from manifests.importers.registry import JsonObject, Scope, Workload, find_reade
 from manifests.importers.values import looks_like_values, read_values
 from manifests.model import Document, Finding, ImportResult, Manifest, Refusal
 from manifests.resolve import Origin, resolve
+from manifests.secrets import redact_text
 from manifests.stored import read_stored
 from manifests.yamlsafe import Loaded, YamlRefused, decode, load_all
 
@@ -174,9 +175,18 @@ def _run(
         _index(item.obj, scope)
     for item in job.items:
         _read(item, scope, job, engine_version, salt)
-    documents = _one_per_document(job)
-    manifests = _unique(job.manifests)
-    return ImportResult(tuple(manifests), tuple(documents), tuple(_distinct(job.findings)), tuple(job.refused))
+    documents = tuple(_without_secrets(document) for document in _one_per_document(job))
+    findings = tuple(
+        replace(finding, path=redact_text(finding.path), message=redact_text(finding.message))
+        for finding in dict.fromkeys(job.findings)
+    )
+    return ImportResult(tuple(job.manifests), documents, findings, tuple(job.refused))
+
+
+def _without_secrets(document: Document) -> Document:
+    """Names are whatever the file says: one that looks like a credential is shown nowhere."""
+    kind, name = (redact_text(text) if text else text for text in (document.kind, document.name))
+    return replace(document, kind=kind, name=name, reason=redact_text(document.reason))
 
 
 def _index(obj: JsonObject, scope: Scope) -> None:
@@ -297,11 +307,3 @@ def _one_per_document(job: _Job) -> list[Document]:
 
 def _position(key: tuple[str, int], job: _Job) -> int:
     return job.order.index(key) if key in job.order else len(job.order)
-
-
-def _unique(manifests: list[Manifest]) -> list[Manifest]:
-    return manifests
-
-
-def _distinct(findings: list[Finding]) -> list[Finding]:
-    return list(dict.fromkeys(findings))

@@ -416,15 +416,16 @@ def _manifest(
         if path in read.used_files or path in container.environment.mounted
     }
     shown = {name: _shown_value(name, value, known, secrets) for name, value in container.environment.shown.items()}
+    model = _model(workload, settings)
     return Manifest(
-        name=workload.name,
-        namespace=workload.namespace,
+        name=scrub(workload.name, known),
+        namespace=scrub(workload.namespace, known),
         role=part.role,
         rank=workload.rank,
-        container=str(container.spec.get("name") or "") or None,
-        source=Source(origin.file, origin.index, workload.kind, container.path),
-        engine=engine,
-        model=_model(workload, settings),
+        container=scrub(str(container.spec.get("name") or ""), known) or None,
+        source=Source(origin.file, origin.index, scrub(workload.kind, known), scrub(container.path, known)),
+        engine=replace(engine, image=scrub(engine.image, known)),
+        model=Model(scrub(model.id, known), scrub(model.revision, known)),
         replicas=workload.replicas,
         argv=tuple(_shown_argv(container.line.argv, known)),
         settings=settings,
@@ -443,7 +444,7 @@ def _manifest(
         extra=_shown_extra(workload.extra, known, secrets),
         secrets={name: salted_hash(value, salt) for name, value in secrets.items()} if salt else {},
         patch=workload.patch,
-        reason="; ".join([*([part.reason] if part.reason else []), *workload.notes]) or None,
+        reason=scrub("; ".join([*([part.reason] if part.reason else []), *workload.notes]), known) or None,
     )
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import is_
 
 from manifests import catalog
 from manifests.catalog import Catalog, Switch, canonical
@@ -81,6 +82,10 @@ def short(text: str) -> str:
     return flat if len(flat) <= 100 else flat[:97] + "..."
 
 
+# (catalogue, version, style) -> the catalogues' parts, spellings
+_SPELLINGS: dict[tuple[str, str | None, str], tuple[tuple[Catalog, ...], Mapping[str, str]]] = {}
+
+
 class Recogniser:
     """The catalogue of a launch as spellings, and the arguments that are still to be read."""
 
@@ -93,14 +98,27 @@ class Recogniser:
         self.catalogs = catalogs_of(launch.catalog) if launch.catalog else []
         if launch.catalog == "dynamo-trtllm":
             self.catalogs = self.catalogs[:1]
-        self.spellings: dict[str, str] = {}
-        for part in reversed(self.catalogs):
-            for spelling, name in part.spellings.items():
-                if spelling.startswith("-") and self._in_version(part, name):
-                    self.spellings[self._norm(spelling)] = name
+        self.spellings = self._spellings()
         self.out = Parsed()
         self.args = _joined(launch.args)
         self.at = 0
+
+    def _spellings(self) -> Mapping[str, str]:
+        """Spelling -> switch of this version; the same for every launch with the same catalogues, and dear to build."""
+        key = (self.launch.catalog, self.version, self.launch.style)
+        held = _SPELLINGS.get(key)
+        if held is not None and len(held[0]) == len(self.catalogs) and all(map(is_, held[0], self.catalogs)):
+            return held[1]
+        found = {
+            self._norm(spelling): name
+            for part in reversed(self.catalogs)
+            for spelling, name in part.spellings.items()
+            if spelling.startswith("-") and self._in_version(part, name)
+        }
+        if len(_SPELLINGS) > 256:
+            _SPELLINGS.clear()
+        _SPELLINGS[key] = (tuple(self.catalogs), found)
+        return found
 
     def _in_version(self, part: Catalog, name: str) -> bool:
         switch = part.switches[name]

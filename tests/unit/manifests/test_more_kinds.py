@@ -435,3 +435,10 @@ def test_an_unset_variable_is_the_default_of_vllm() -> None:
     found = read(*deployment(command=["sh", "-c", "vllm serve m --kv-cache-memory-bytes=${BYTES-}"]))
     assert found.manifests[0].settings["kv-cache-memory-bytes"].value is None
     assert "bad-value" not in {w.code for w in found.warnings}
+
+
+def test_a_credential_in_a_name_is_shown_nowhere() -> None:
+    secret = "sk-" + "a1b2c3d4e5" * 3
+    body = deployment(name=f"vllm {secret}", container={"name": f"engine {secret}"}, args=["--model", "m"])
+    result = read(*body)
+    assert secret not in str([m.to_json() for m in result.manifests]) + str(result.documents) + str(result.warnings)
