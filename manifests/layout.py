@@ -6,7 +6,6 @@ Called by lint, the ledger and the operator's capacity plan, so that there is on
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from manifests.engines.profiles import profile_of
 from manifests.model import Manifest
@@ -95,15 +94,10 @@ def group_gpus(manifest: Manifest) -> int | None:
     return None if gpus is None else int(gpus) * int(manifest.resources.get("pods") or 1)
 
 
-def _value(manifest: Manifest, name: str) -> Any:
-    setting = manifest.settings.get(name)
-    return setting.value if setting is not None else None
-
-
 def _on(manifest: Manifest, name: str) -> bool:
-    return _value(manifest, name) is True
+    return manifest.value(name) is True
 
 
 def _size(manifest: Manifest, name: str) -> int:
-    value = _value(manifest, name)
+    value = manifest.value(name)
     return value if isinstance(value, int) and not isinstance(value, bool) else 1

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 from manifests.codes import make_finding
 from manifests.engines.derived import accelerator_of
@@ -54,14 +53,9 @@ def findings_of(manifest: Manifest) -> list[Finding]:
     return out
 
 
-def _value(manifest: Manifest, name: str) -> Any:
-    setting = manifest.settings.get(name)
-    return setting.value if setting is not None else None
-
-
 def _traffic(manifest: Manifest, longest: int | None) -> Iterator[Finding]:
     for name in ("max-model-len", "context-length", "max-seq-len", "max-input-tokens"):
-        limit = _value(manifest, name)
+        limit = manifest.value(name)
         if longest is not None and isinstance(limit, int) and 0 < limit < longest:
             text = f"`{name}` is {limit}, but the traffic has prompts of {longest} tokens: they will be refused"
             yield make_finding("context-limit-lowered", text, manifest.source.file, manifest.source.path, "error")
@@ -131,7 +125,7 @@ def _listening(manifest: Manifest) -> Iterator[tuple[str, str, str | None]]:
     family, profile = manifest.engine.name, profile_of(manifest.engine.name)
     if not profile.listens_locally or not manifest.argv:
         return
-    host = _value(manifest, "host")
+    host = manifest.value("host")
     if host is None and re.search(r"ggml-org/llama\.cpp|ggerganov/llama\.cpp", manifest.engine.image or ""):
         return  # the project's own images set LLAMA_ARG_HOST=0.0.0.0
     if host in (None, "localhost", "127.0.0.1"):
@@ -141,7 +135,7 @@ def _listening(manifest: Manifest) -> Iterator[tuple[str, str, str | None]]:
             "reach it; set --host 0.0.0.0",
             None,
         )
-    if profile.metrics_switch is not None and _value(manifest, profile.metrics_switch[0]) is not True:
+    if profile.metrics_switch is not None and manifest.value(profile.metrics_switch[0]) is not True:
         yield "metrics-off", profile.metrics_switch[1], None
 
 
@@ -195,7 +189,7 @@ def _environment(manifest: Manifest) -> Iterator[tuple[str, str, str | None]]:
 
 def _speculation(manifest: Manifest) -> Iterator[tuple[str, str, str | None]]:
     for name in ("speculative-accept-threshold-single", "speculative-accept-threshold-acc"):
-        value = _value(manifest, name)
+        value = manifest.value(name)
         if isinstance(value, int | float) and value < 1:
             yield (
                 "spec-relaxed",
@@ -203,13 +197,13 @@ def _speculation(manifest: Manifest) -> Iterator[tuple[str, str, str | None]]:
                 "distribution-exact",
                 None,
             )
-    if _value(manifest, "llm_args.speculative_config.use_relaxed_acceptance_for_thinking") is True:
+    if manifest.value("llm_args.speculative_config.use_relaxed_acceptance_for_thinking") is True:
         yield (
             "spec-relaxed",
             "use_relaxed_acceptance_for_thinking accepts tokens that the target would not: approximate",
             None,
         )
-    config = _value(manifest, "speculative-config")
+    config = manifest.value("speculative-config")
     if isinstance(config, dict) and str(config.get("rejection_sample_method", "")) in (
         "relaxed",
         "typical",
@@ -222,10 +216,10 @@ def _speculation(manifest: Manifest) -> Iterator[tuple[str, str, str | None]]:
         )
     speculates = (
         config is not None
-        or _value(manifest, "spec-method") is not None
-        or _value(manifest, "speculative-algorithm") is not None
+        or manifest.value("spec-method") is not None
+        or manifest.value("speculative-algorithm") is not None
     )
-    most = _value(manifest, "max-num-seqs") or _value(manifest, "max-running-requests")
+    most = manifest.value("max-num-seqs") or manifest.value("max-running-requests")
     if speculates and isinstance(most, int) and most >= 256:
         yield (
             "unprofitable-mechanism",
@@ -237,7 +231,7 @@ def _speculation(manifest: Manifest) -> Iterator[tuple[str, str, str | None]]:
 
 def _profit(manifest: Manifest) -> Iterator[tuple[str, str, str | None]]:
     part = accelerator_of(manifest)
-    fp8 = [name for name in ("kv-cache-dtype", "quantization") if str(_value(manifest, name) or "").startswith("fp8")]
+    fp8 = [name for name in ("kv-cache-dtype", "quantization") if str(manifest.value(name) or "").startswith("fp8")]
     if part is not None and part.fp8_flops is None and fp8:
         yield (
             "unprofitable-mechanism",
@@ -246,9 +240,9 @@ def _profit(manifest: Manifest) -> Iterator[tuple[str, str, str | None]]:
             None,
         )
     model = find_model(manifest.model.id)
-    if _value(manifest, "enable-expert-parallel") is True and model is not None and not model.experts:
+    if manifest.value("enable-expert-parallel") is True and model is not None and not model.experts:
         yield "expert-parallel-dense", f"--enable-expert-parallel does nothing for {model.name}, which is dense", None
-    interval = _value(manifest, "stream-interval")
+    interval = manifest.value("stream-interval")
     if isinstance(interval, int) and interval > 1:
         yield (
             "stream-interval",
@@ -256,9 +250,9 @@ def _profit(manifest: Manifest) -> Iterator[tuple[str, str, str | None]]:
             "intervals",
             None,
         )
-    tokens, length = _value(manifest, "max-num-batched-tokens"), _value(manifest, "max-model-len")
+    tokens, length = manifest.value("max-num-batched-tokens"), manifest.value("max-model-len")
     if (
-        _value(manifest, "enable-chunked-prefill") is False
+        manifest.value("enable-chunked-prefill") is False
         and isinstance(tokens, int)
         and isinstance(length, int)
         and tokens < length

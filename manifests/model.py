@@ -154,6 +154,11 @@ class Manifest:
     patch: bool = False
     reason: str | None = None
 
+    def value(self, name: str) -> Any:
+        """A setting's value; None where it is not set."""
+        setting = self.settings.get(name)
+        return setting.value if setting is not None else None
+
     @property
     def digest(self) -> str:
         """Hex SHA-256 over everything effective: equal digests mean that nothing that is known differs. No secret

@@ -14,7 +14,7 @@ class Result(StrEnum):
 
 
 class HoldReason(StrEnum):
-    """Why a step must not advance although no breach is proved. The condition Holding (reason Held) begins its message with it."""
+    """Why a step must not advance although no breach is proved; the message of the condition Holding begins with it."""
 
     NO_FRESH_DATA = "NoFreshData"  # no request of this step's weight within `freshness`
     TOO_FEW_REQUESTS = "TooFewRequests"  # the evidence grows but is not enough yet

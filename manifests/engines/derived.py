@@ -39,19 +39,14 @@ def derive(manifest: Manifest, hardware: str | None = None) -> dict[str, Derived
     return {}
 
 
-def _value(manifest: Manifest, name: str) -> Any:
-    setting = manifest.settings.get(name)
-    return setting.value if setting is not None else None
-
-
 def _vllm(manifest: Manifest, part: Accelerator | None) -> dict[str, Derived]:
     out: dict[str, Derived] = {}
     version = version_key(manifest.engine.family_version)
-    if _value(manifest, "env:VLLM_USE_V1") is False and version is not None and version < ((0, 11), 0, 0):
+    if manifest.value("env:VLLM_USE_V1") is False and version is not None and version < ((0, 11), 0, 0):
         out["enable-prefix-caching"] = Derived(
             False, False, "VLLM_USE_V1=0 selects the V0 engine, whose default is off"
         )
-        length = _value(manifest, "max-model-len")
+        length = manifest.value("max-model-len")
         if isinstance(length, int) and length <= 32768:
             out["enable-chunked-prefill"] = Derived(
                 False, False, "VLLM_USE_V1=0 selects the V0 engine, off up to 32,768 tokens of context"
@@ -72,13 +67,13 @@ def _vllm_batch(manifest: Manifest, part: Accelerator, version: Any) -> dict[str
     elif part.memory_gib >= 70 and not part.name.startswith("A100"):
         tokens, seqs, tier = 8192, 1024, "70 GiB or more, not an A100"
     words = f"API server on {part.name} ({tier})"
-    if _value(manifest, "performance-mode") == "throughput":
+    if manifest.value("performance-mode") == "throughput":
         tokens, seqs, words = tokens * 2, seqs * 2, words + ", doubled by --performance-mode throughput"
-    written = _value(manifest, "max-num-seqs")
+    written = manifest.value("max-num-seqs")
     most = written if isinstance(written, int) else seqs
-    length = _value(manifest, "max-model-len")
+    length = manifest.value("max-model-len")
     if isinstance(length, int):
-        if _value(manifest, "enable-chunked-prefill") is False and length > tokens:
+        if manifest.value("enable-chunked-prefill") is False and length > tokens:
             tokens, words = length, words + ", raised to max-model-len because chunked prefill is off"
         elif most * length < tokens:
             tokens, words = most * length, words + ", clipped to max-num-seqs x max-model-len"
@@ -110,7 +105,7 @@ def _sglang(manifest: Manifest, part: Accelerator) -> dict[str, Derived]:
         chunk = 2048
     elif limit == "below 35 GiB" and version < ((0, 5, 23), 0, 0):
         return {}
-    tp = _value(manifest, "tp-size")
+    tp = manifest.value("tp-size")
     batch = large if isinstance(tp, int) and tp >= 4 else small
     words = f"{part.name} ({limit})"
     out = {"chunked-prefill-size": Derived(chunk, True, words)}
