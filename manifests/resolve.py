@@ -15,11 +15,11 @@ from typing import Any
 from manifests import digest, pods
 from manifests.codes import make_finding
 from manifests.compare import leaves
-from manifests.engines import grammar, sources
-from manifests.engines.profiles import catalog_files, profile_of, profiles
+from manifests.engines import sources
+from manifests.engines.profiles import profile_of
 from manifests.images import ImageFacts, image_facts
 from manifests.importers.registry import JsonObject, Scope, Workload, items, text_list
-from manifests.launch import Arg, CommandLine, Context, Launch, read_command_line
+from manifests.launch import Arg, Context, read_command_line
 from manifests.model import (
     REDACTED,
     Backend,
@@ -32,6 +32,7 @@ from manifests.model import (
     Unresolved,
     canonical_json,
 )
+from manifests.parts import Container, Part, kind_engine, part_of
 from manifests.secrets import is_secret_env, is_secret_flag, salted_hash, scrub
 from manifests.yamlsafe import Text
 
@@ -46,16 +47,6 @@ class Origin:
     index: int
 
 
-@dataclass(slots=True)
-class _Container:
-    spec: JsonObject
-    path: str
-    line: CommandLine
-    image: ImageFacts
-    environment: pods.Environment
-    init: bool
-
-
 def resolve(
     workload: Workload, scope: Scope, origin: Origin, salt: bytes | None, version: str | None
 ) -> tuple[list[Manifest], list[Finding]]:
@@ -64,7 +55,7 @@ def resolve(
     containers = [
         _read(workload, scope, origin, spec, path, init, findings) for spec, path, init in _containers(workload)
     ]
-    serving = [(container, _part(workload, container, containers)) for container in containers]
+    serving = [(container, part_of(workload, container, containers)) for container in containers]
     manifests = []
     for container, part in serving:
         if part is not None:
@@ -97,7 +88,7 @@ def _containers(workload: Workload) -> list[tuple[JsonObject, str, bool]]:
 
 def _read(
     workload: Workload, scope: Scope, origin: Origin, spec: JsonObject, path: str, init: bool, findings: list[Finding]
-) -> _Container:
+) -> Container:
     image_text = spec.get("image")
     image = image_facts(str(image_text) if image_text else None)
     environment = pods.read_environment(workload, spec, scope)
@@ -110,15 +101,10 @@ def _read(
     )
     if (workload.server and str(spec.get("name")) in workload.server) or (not workload.server and not init):
         arguments = arguments + list(workload.added_args)
-    image = _entrypoint_hint(image, _kind_engine(workload, spec), command)
+    image = _entrypoint_hint(image, kind_engine(workload, spec), command)
     line = read_command_line(command, arguments, image, Context(environment.tokens, files, environment.open))
     line.files = {**files, **line.files}
-    return _Container(spec, path, line, image, environment, init)
-
-
-def _kind_engine(workload: Workload, spec: JsonObject) -> str | None:
-    """The engine that the kind fixes, for the containers that it means."""
-    return workload.engine if not workload.server or str(spec.get("name")) in workload.server else None
+    return Container(spec, path, line, image, environment, init)
 
 
 def _entrypoint_hint(image: ImageFacts, engine: str | None, command: list[Any]) -> ImageFacts:
@@ -157,224 +143,12 @@ def _as_text(part: Any) -> str:
     return str(getattr(part, "raw", part)) if part is not None else ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """What a container does in serving: role, engine name, launch (None where its arguments cannot be read), reason."""
-
-    role: str
-    engine: str
-    launch: Launch | None
-    reason: str | None = None
-
-
-def _part(workload: Workload, container: _Container, pod: list[_Container]) -> _Part | None:
-    launch, image = container.line.launch, container.image
-    name = str(container.spec.get("name") or "")
-    if workload.patch and launch is None and not container.spec.get("image"):
-        return _patch_part(workload, container)
-    fixed = name in workload.server
-    if launch is not None and launch.kind != "ray":
-        role = _role(workload, container, launch)
-        simulated = "an inference simulator, no engine" if launch.engine == "unknown" else None
-        return _Part(role, _engine_name(workload, image, launch), launch, simulated)
-    if (
-        image.kind == "router"
-        or (container.init and _ROUTING_NAME.search(name))
-        or (fixed and workload.role == "router")
-    ):
-        return _Part(
-            "sidecar" if container.init or _has_server(workload, container) else "router",
-            "unknown",
-            _plain_launch(container),
-            "a router or endpoint picker, no engine",
-        )
-    if image.kind == "simulator":
-        return _Part(
-            workload.role or "server",
-            "unknown",
-            Launch("unknown", "", container.line.argv, style="generic"),
-            "an inference simulator, no engine",
-        )
-    of_kind = _kind_engine(workload, container.spec)
-    engine = of_kind or image.engine
-    wants = (
-        engine != "unknown"
-        or fixed
-        or (workload.role == "frontend" and image.kind == "dynamo")
-        or bool(pods.accelerators(container.spec))
-        or (launch is not None and launch.kind == "ray")
-    )
-    if not wants or (container.init and not fixed):
-        return None
-    beside = _program_beside(container, pod)
-    if beside is not None:
-        return beside
-    joins = workload.rank == "worker" or (launch is not None and launch.kind == "ray") or _joins_ray(container.line)
-    readable = launch is not None or (bool(container.line.argv) and not _opaque(container.line))
-    if joins and readable and (engine == "unknown" or launch is None or launch.kind == "ray"):
-        return _Part("worker", "unknown", None, "starts no engine of its own: it joins the leader's group")
-    if (
-        launch is None
-        and container.line.argv
-        and not _opaque(container.line)
-        and not workload.patch
-        and of_kind is None
-        and image.engine == "unknown"
-    ):
-        return _Part(
-            workload.role or "server",
-            "unknown",
-            None,
-            "asks for accelerators, but starts nothing that is known as an engine"
-            if pods.accelerators(container.spec)
-            else "starts nothing that is known as an engine",
-        )
-    role = "worker" if workload.rank == "worker" and launch is None else _role(workload, container, None)
-    if launch is None and _WAITS.match(" ".join(argument.text for argument in container.line.argv)):
-        return _Part(role, "unknown", None, "only waits: an engine is started in it by hand, or not at all")
-    return _Part(role, engine, _argument_launch(workload, container, engine), _no_launch_reason(workload, container))
-
-
-_WAITS = re.compile(
-    r"^(?:\S*sh -\w*c )?\s*(?:exec )?(?:sleep \S+|tail -f /dev/null|while (?:true|:);? ?do sleep \S+; ?done)\s*$"
-)
-_PROGRAM = re.compile(r"^[\w.-]+$|/bin/[\w.-]+$")
-
-
-def _plain_launch(container: _Container) -> Launch | None:
-    """Arguments of a program whose flags no catalogue holds, as they are written."""
-    argv = container.line.argv
-    first = next((index for index, argument in enumerate(argv[:2]) if argument.text.startswith("-")), None)
-    return None if first is None else Launch("unknown", "", argv[first:], style="generic")
-
-
-def _program_beside(container: _Container, pod: list[_Container]) -> _Part | None:
-    """A program of its own next to the container that starts the pod's engine: a sidecar, whatever its image."""
-    argv = container.line.argv
-    if container.line.launch is not None or not argv or not _PROGRAM.search(argv[0].text):
-        return None
-    others = [other.line.launch for other in pod if other is not container]
-    if not any(launch is not None and launch.kind == "server" for launch in others):
-        return None
-    reason = f"starts `{argv[0].text}`: the engine of this pod runs in another container"
-    return _Part("sidecar", "unknown", _plain_launch(container), reason)
-
-
-def _patch_part(workload: Workload, container: _Container) -> _Part | None:
-    """What a patch sets: its engine is known only where its flags belong to one engine alone."""
-    if not any(container.spec.get(key) for key in ("command", "args", "env", "resources")):
-        return None
-    argv = container.line.argv
-    flags = [argument for argument in argv if argument.text.startswith("-")]
-    fitting = []
-    for name, profile in profiles().items():
-        if not profile.in_patches:
-            continue
-        parsed = grammar.parse(Launch(name, name, argv, style=profile.style), None)
-        if flags and not any(code in ("unknown-flag", "unknown-short-flag") for code, _ in parsed.findings):
-            fitting.append(name)
-    role = workload.role or "server"
-    reason = "a patch: only what it sets is known"
-    if len(fitting) == 1:
-        engine = fitting[0]
-        return _Part(role, engine, Launch(engine, engine, argv, style=profile_of(engine).style), reason)
-    return _Part(role, "unknown", Launch("unknown", "", argv, style="generic") if flags else None, reason)
-
-
-def _has_server(workload: Workload, container: _Container) -> bool:
-    return any(pods.accelerators(spec) for spec in items(workload.pod.get("containers")) if spec is not container.spec)
-
-
-def _joins_ray(line: CommandLine) -> bool:
-    text = " ".join(argument.text for argument in line.argv)
-    return bool(re.search(r"multi-node-serving\.sh\s+worker|ray start .*--address|ray_init\.sh worker", text))
-
-
-def _opaque(line: CommandLine) -> bool:
-    """Whether the container runs a script of the image that nobody can read from outside."""
-    first = line.argv[0].text if line.argv else ""
-    return first.endswith(".sh") or ("/" in first and not re.search(r"/(?:sh|bash|dash|python[\d.]*)$", first))
-
-
-def _argument_launch(workload: Workload, container: _Container, engine: str) -> Launch | None:
-    """Arguments without a known launcher: read them by the engine's grammar where the kind or the image fixes it."""
-    argv = container.line.argv
-    if engine == "unknown" or not argv or not argv[0].text.startswith("-"):
-        return None
-    name = engine if engine in catalog_files() else ""
-    return Launch(engine, name, argv, style=profile_of(engine).style if name else "generic")
-
-
-def _no_launch_reason(workload: Workload, container: _Container) -> str | None:
-    if workload.patch:
-        return "a patch: the command line is not in it"
-    if container.line.argv and _opaque(container.line):
-        return f"starts `{container.line.argv[0].text}`, a script inside the image, which cannot be read from outside"
-    if container.line.argv and not container.line.argv[0].text.startswith("-"):
-        return f"starts `{container.line.argv[0].text}`, in which no engine is known here"
-    if (
-        not container.line.argv
-        and container.image.engine in ("sglang", "trtllm", "unknown")
-        and workload.engine is None
-    ):
-        return "no command and no arguments: the image decides"
-    return None
-
-
-def _engine_name(workload: Workload, image: ImageFacts, launch: Launch) -> str:
-    if launch.engine == "dynamo":
-        for hint in (workload.engine, image.engine):
-            if hint and hint.startswith("dynamo-"):
-                return hint
-        return "unknown"
-    if launch.engine == "triton-trtllm" and image.engine == "triton-vllm":
-        return image.engine
-    return launch.engine
-
-
-_ROUTING_NAME = re.compile(r"rout(?:er|ing)|pd-sidecar|pd-proxy|epp$")
-_ROLE_LABELS = ("role", "component", "app.kubernetes.io/component", "app")
-_ROLE_WORDS = (
-    ("prefill", re.compile(r"prefill")),
-    ("decode", re.compile(r"decode")),
-    ("router", re.compile(r"rout(?:er|ing)|epp$|mini-lb|gateway")),
-)
-
-
-def _role(workload: Workload, container: _Container, launch: Launch | None) -> str:
-    if launch is not None and launch.kind in ("router", "frontend"):
-        return launch.kind
-    if launch is not None and launch.kind == "render":
-        return "sidecar"
-    if workload.role:
-        return workload.role
-    for argument_name in ("disaggregation-mode",):
-        text = " ".join(argument.text for argument in (launch.args if launch else ()))
-        match = re.search(rf"--{argument_name}[ =](prefill|decode)\b", text)
-        if match:
-            return match[1]
-    if re.search(r"kv_producer", " ".join(a.text for a in (launch.args if launch else ()))):
-        return "prefill"
-    if re.search(r"kv_consumer", " ".join(a.text for a in (launch.args if launch else ()))):
-        return "decode"
-    if re.search(r"--is-(prefill|decode)-worker\b", text := " ".join(a.text for a in (launch.args if launch else ()))):
-        return "prefill" if "--is-prefill-worker" in text else "decode"
-    label = str(workload.labels.get("llm-d.ai/role") or workload.labels.get("role-name") or "").lower()
-    for role, pattern in _ROLE_WORDS:
-        if pattern.search(label):
-            return role
-    words = re.split(
-        r"[^a-z]+", " ".join([workload.name, *(str(workload.labels.get(key) or "") for key in _ROLE_LABELS)]).lower()
-    )
-    return next((role for role in ("prefill", "decode") if role in words), "server")
-
-
 def _manifest(
     workload: Workload,
     scope: Scope,
     origin: Origin,
-    container: _Container,
-    part: _Part,
+    container: Container,
+    part: Part,
     salt: bytes | None,
     version: str | None,
     findings: list[Finding],
@@ -489,7 +263,7 @@ def _shown_value(name: str, value: Any, known: frozenset[str], secrets: dict[str
     return shown
 
 
-def _engine(workload: Workload, container: _Container, part: _Part, version: str | None) -> Engine:
+def _engine(workload: Workload, container: Container, part: Part, version: str | None) -> Engine:
     image_text = str(container.spec.get("image") or "") or None
     same = container.image.engine == part.engine or (
         part.engine.startswith("triton") and container.image.engine.startswith("triton")
@@ -502,7 +276,7 @@ def _engine(workload: Workload, container: _Container, part: _Part, version: str
     return Engine(part.engine, found if part.engine != "unknown" else None, image_text)
 
 
-def _image_findings(workload: Workload, container: _Container, origin: Origin, findings: list[Finding]) -> None:
+def _image_findings(workload: Workload, container: Container, origin: Origin, findings: list[Finding]) -> None:
     image = str(container.spec.get("image") or "")
     path = f"{container.path}.image"
     if not image:
