@@ -24,11 +24,14 @@ Right = tuple[str, str, str]
 @pytest.fixture(scope="module")
 def watched(system: System) -> Iterator[Rollout]:
     """A small rollout that took over a Service of the user's."""
-    rollout = TakingOver(system, Namespace(system.cluster.api(), "watched"), replicas=1, gpus=0, gates=1)
+    rollout = TakingOver(system, Namespace(system.cluster.api(), "watched"), replicas=1, gpus=1, gates=1)
     front = {"metadata": {"name": "front"}, "spec": {"selector": {"app": "front"}, "ports": [{"port": 80}]}}
     rollout.namespace.call("POST", rollout.namespace.path("services"), front)
     rollout.install()
     yield rollout
+    # What served stays when a rollout is deleted; other tests need its GPU.
+    system.call("DELETE", rollout.namespace.path("deployments", version="apps/v1"))
+    wait_until("its pods to go", lambda: not rollout.namespace.list("pods"), 60)
 
 
 class TakingOver(Rollout):
