@@ -16,7 +16,7 @@ from typing import Any
 from manifests import compare, diff_defaults, diff_pod
 from manifests.codes import make_finding
 from manifests.compare import Meaning
-from manifests.diff_pairing import PairingError, Side, mark_of, pair, side_of
+from manifests.diff_pairing import PairingError, Side, mark_of, marks_of, pair, side_of
 from manifests.diff_settings import setting_lines, unresolved_parts
 from manifests.engines.grammar import catalogs_of
 from manifests.lines import Change, Unknown, change, show
@@ -132,13 +132,14 @@ def diff(old: Side, new: Side, hardware: str | None = None, select: str | None =
     unresolved: list[Unknown] = []
     warnings: list[Finding] = []
     several = len(pairs) + len(lonely) > 1
+    marks = {**marks_of(left), **marks_of(right)}
     for first, second in pairs:
         lines, unknown, findings = _compare(first, second, hardware)
-        mark = mark_of(second) if several else None
+        mark = marks[id(second)] if several else None
         changes += [replace(line, manifest=mark) for line in lines]
         unresolved += [replace(entry, manifest=mark) for entry in unknown]
         warnings += findings
-    changes += [_lonely_line(manifest, added) for manifest, added in lonely]
+    changes += [replace(_lonely_line(manifest, added), manifest=marks[id(manifest)]) for manifest, added in lonely]
     carried = _carried(old, new)
     result = Diff(
         tuple(left),

@@ -23,11 +23,30 @@ Side = Manifest | ImportResult | Sequence[Manifest]
 
 
 def mark_of(manifest: Manifest) -> str:
+    """``NAME/CONTAINER`` of a line's manifest; the name alone where the container is called the same."""
     return (
         f"{manifest.name}/{manifest.container}"
         if manifest.container and manifest.container != manifest.name
         else manifest.name
     )
+
+
+def marks_of(manifests: Sequence[Manifest]) -> dict[int, str]:
+    """``id`` -> mark of every manifest of a side; with role and rank, then with its document, where several share
+    one."""
+    out = {id(manifest): mark_of(manifest) for manifest in manifests}
+    for more in (_by_role, _by_document):
+        marks = list(out.values())
+        out = {id(m): f"{out[id(m)]} ({more(m)})" if marks.count(out[id(m)]) > 1 else out[id(m)] for m in manifests}
+    return out
+
+
+def _by_role(manifest: Manifest) -> str:
+    return " ".join(filter(None, (manifest.role, manifest.rank if manifest.rank != manifest.role else None)))
+
+
+def _by_document(manifest: Manifest) -> str:
+    return f"document {manifest.source.index}, {manifest.source.path}"
 
 
 def side_of(side: Side, select: str | None) -> list[Manifest]:
@@ -36,7 +55,8 @@ def side_of(side: Side, select: str | None) -> list[Manifest]:
     )
     if select is None:
         return main_manifests(found)
-    chosen = [m for m in found if select in (m.name, f"{m.name}/{m.container}", m.container)]
+    marks = marks_of(found)
+    chosen = [m for m in found if select in (m.name, f"{m.name}/{m.container}", m.container, marks[id(m)])]
     if not chosen:
         raise PairingError(f"nothing is called `{select}`", [f"{m.name}/{m.container}" for m in found])
     return chosen

@@ -244,6 +244,23 @@ def test_two_services_with_the_same_roles_are_told_apart_by_their_place() -> Non
     assert [name for name, _ in changed(old, new)] == ["gpu-memory-utilization"]
 
 
+def test_a_line_says_which_half_and_which_rank_it_is_about() -> None:
+    def service(share: str) -> dict[str, Any]:
+        def pod(value: str) -> dict[str, Any]:
+            env = [{"name": "VLLM_ADDITIONAL_ARGS", "value": f"--gpu-memory-utilization {value}"}]
+            return {"containers": [{"name": "main", "env": env}]}
+
+        half = {"template": pod("0.8"), "worker": pod("0.8"), "parallelism": {"data": 16, "dataLocal": 8}}
+        prefill = {**half, "template": pod(share)}
+        spec = {"model": {"uri": "hf://org/m"}, **half, "prefill": prefill}
+        return made("LLMInferenceService", "serving.kserve.io/v1alpha2", spec)
+
+    mark = "a/main (prefill leader)"
+    assert changed([service("0.8")], [service("0.7")]) == [("gpu-memory-utilization", mark)]
+    alone = diff(read(service("0.8")), read(service("0.7")), select=mark)
+    assert [(line.setting, line.manifest) for line in alone.changes] == [("gpu-memory-utilization", None)]
+
+
 # --- Ray, Dynamo
 
 
