@@ -101,7 +101,7 @@ def test_thirty_kills_of_the_operator_change_no_end_and_no_weight(
     xds = str(system.values["operator"]["xdsBind"])
 
     def ten_kills(seed: int) -> OperatorKiller:
-        return OperatorKiller(lambda: operator_pid(xds), 10, 8.0, seed)
+        return OperatorKiller(lambda: operator_pid(xds), 10, 5.0, seed)
 
     with sampler:
         good = chat.spec()
