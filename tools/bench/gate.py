@@ -1,12 +1,12 @@
 """What the gate costs: streams per second of Envoy CPU, plain, with the meter, and with a copy of every request.
 
-    python -m tools.bench.gate [--rounds 12] [--streams 96] [--clients 16] [--events 100]
+    python -m tools.bench.gate [--rounds 12] [--streams 96] [--clients 16] [--events 100] [--apart]
 
-One run, the same engine and the same clients; every round measures each mode once, in turn and in changing order, and
-the median of the rounds' ratios counts, so that a busy machine disturbs all alike. What is compared is the CPU time of
-the Envoy process (user and system, from /proc); streams per second of wall time are printed too, but they are those of
-the load generator where that is slower than Envoy. Exit code 1 when a target is missed: the meter leaves at least 0.80
-of plain Envoy's streams; a copy costs at most 1.5 plain streams.
+Every round sends the same streams through each mode's Envoy, all modes at once, and the median of the rounds' ratios
+counts: whatever else the machine does disturbs all alike. (One after the other, `--apart`, is right on a machine that
+does nothing else; on a busy one the ratios of its rounds lie between 0.6 and 0.85.) What is compared is the CPU time of
+the Envoy process (user and system, from /proc). Exit code 1 when a target is missed: the meter leaves at least 0.80 of
+plain Envoy's streams; a copy costs at most 1.5 plain streams.
 """
 
 import argparse
@@ -106,36 +106,50 @@ async def _wait_for(port: int) -> None:
     raise RuntimeError("Envoy did not come up")
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One mode's Envoy: its port, its process, and the engine behind it."""
+
+    port: int
+    pid: int
+    engine: Engine
+
+
 @dataclass
 class Bench:
-    """One Envoy per mode on the same engine."""
+    """One Envoy and one engine per mode."""
 
     args: argparse.Namespace
     folder: Path
-    engine: Engine
     xds: XdsServer
     recorder: RecorderServer
     processes: list["subprocess.Popen[bytes]"] = field(default_factory=list)
+
+    async def start_engine(self) -> Engine:
+        engine = Engine(make_frames(self.args.events))
+        await engine.start()
+        return engine
 
     def spawn(self, command: list[str]) -> int:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.processes.append(process)
         return process.pid
 
-    async def start_plain(self) -> tuple[int, int]:
-        """(port, pid) of a bare Envoy."""
-        port = _free_port()
+    async def start_plain(self) -> Place:
+        """A bare Envoy."""
+        port, engine = _free_port(), await self.start_engine()
         path = self.folder / "plain.json"
-        path.write_text(json.dumps(_plain_config(port, self.engine.port)), encoding="utf-8")
+        path.write_text(json.dumps(_plain_config(port, engine.port)), encoding="utf-8")
         command = [envoy_binary(), "-c", str(path), "--concurrency", "1", "-l", "off", "--disable-hot-restart"]
         pid = self.spawn(command)
         await _wait_for(port)
-        return port, pid
+        return Place(port, pid, engine)
 
-    async def start_gate(self, copies: float) -> tuple[int, int]:
-        """(port, pid) of a gate that copies this share of its requests."""
-        port, rollout = _free_port(), f"{_ROLLOUT}-{copies:g}"
-        ends = tuple(Endpoint("127.0.0.1", self.engine.port, f"{rev}-0", rev, 0.0) for rev in ("old", "new"))
+    async def start_gate(self, copies: float) -> Place:
+        """A gate that copies this share of its requests."""
+        port, engine = _free_port(), await self.start_engine()
+        rollout = f"{_ROLLOUT}-{port}"
+        ends = tuple(Endpoint("127.0.0.1", engine.port, f"{rev}-0", rev, 0.0) for rev in ("old", "new"))
         plan = TrafficPlan(rollout, 1, 0, Stage.SHADOW, 0, copies, 0.0, "old", "new", ends)
         await self.xds.publish(GateConfig(plan, port))
         path = self.folder / "gate.yaml"
@@ -143,44 +157,44 @@ class Bench:
         path.write_text(bootstrap_yaml(*upstreams), encoding="utf-8")
         pid = self.spawn(envoy_command(path, node=rollout, rollout=rollout, pod_ip="127.0.0.1", log_level="off"))
         await _wait_for(port)
-        return port, pid
+        return Place(port, pid, engine)
 
-    async def sample(self, port: int, pid: int) -> Sample:
+    async def sample(self, place: Place) -> Sample:
         """Send the streams of one round through one Envoy."""
         each: int = max(1, self.args.streams // self.args.clients)
         streams: int = each * int(self.args.clients)
-        cpu, start = _cpu_seconds(pid), time.monotonic()
-        reads = await run_clients(self.engine, port, self.args.clients, each)
+        cpu, start = _cpu_seconds(place.pid), time.monotonic()
+        reads = await run_clients(place.engine, place.port, self.args.clients, each)
         wall = time.monotonic() - start
         await asyncio.sleep(_LOG_S)
-        return Sample((_cpu_seconds(pid) - cpu) / streams, streams / wall, reads / streams)
+        return Sample((_cpu_seconds(place.pid) - cpu) / streams, streams / wall, reads / streams)
+
+    async def round(self, places: dict[str, Place], number: int) -> dict[str, Sample]:
+        """One sample of every mode; the order changes from round to round."""
+        order = MODES if number % 2 == 0 else tuple(reversed(MODES))
+        if self.args.apart:
+            return {mode: await self.sample(places[mode]) for mode in order}
+        found = await asyncio.gather(*(self.sample(places[mode]) for mode in order))
+        return dict(zip(order, found, strict=True))
 
     async def rounds(self) -> dict[str, list[Sample]]:
         """Samples of every mode, round by round."""
-        places = {
-            "plain": await self.start_plain(),
-            "meter": await self.start_gate(0.0),
-            "copy": await self.start_gate(1.0),
-        }
-        for port, pid in places.values():
-            await self.sample(port, pid)  # warm
-        found: dict[str, list[Sample]] = {mode: [] for mode in MODES}
-        for number in range(self.args.rounds):
-            for mode in MODES if number % 2 == 0 else reversed(MODES):
-                found[mode].append(await self.sample(*places[mode]))
-        return found
+        plain, meter, copy = await self.start_plain(), await self.start_gate(0.0), await self.start_gate(1.0)
+        places = {"plain": plain, "meter": meter, "copy": copy}
+        await self.round(places, 0)  # warm
+        samples = [await self.round(places, number) for number in range(self.args.rounds)]
+        return {mode: [found[mode] for found in samples] for mode in MODES}
 
 
 async def _measure(args: argparse.Namespace) -> tuple[dict[str, list[Sample]], float]:
     """(samples by mode, recorder's CPU seconds per access-log entry)."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        engine, xds = Engine(make_frames(args.events)), XdsServer("127.0.0.1:0")
+        xds = XdsServer("127.0.0.1:0")
         recorder = RecorderServer(Options("127.0.0.1:0", "127.0.0.1:0", folder / "recorder"))
-        await engine.start()
         await xds.start()
         await recorder.start()
-        bench = Bench(args, folder, engine, xds, recorder)
+        bench = Bench(args, folder, xds, recorder)
         try:
             found = await bench.rounds()
         finally:
@@ -213,9 +227,7 @@ def _report(found: dict[str, list[Sample]], entry_s: float) -> bool:
     rounds = list(zip(*(found[mode] for mode in MODES), strict=True))
     ratios = [plain.cpu_s / meter.cpu_s for plain, meter, _ in rounds]
     copies = [(copy.cpu_s - meter.cpu_s) / plain.cpu_s for plain, meter, copy in rounds]
-    walls = [meter.rate / plain.rate for plain, meter, _ in rounds]
     print(f"meter against plain, by CPU: {_describe(ratios)}; target {METER_TARGET:.2f} or more")
-    print(f"meter against plain, by wall time: {_describe(walls)}")
     print(f"a copy costs, in plain streams: {_describe(copies)}; target {COPY_TARGET:.2f} or less")
     print(f"recorder: {entry_s * 1e6:.0f} us CPU per access-log entry")
     ratio, copy_cost = statistics.median(ratios), statistics.median(copies)
@@ -229,6 +241,7 @@ def main() -> int:
     parser.add_argument("--streams", type=int, default=96, help="streams per mode and round")
     parser.add_argument("--clients", type=int, default=16, help="connections at once")
     parser.add_argument("--events", type=int, default=100, help="content events per stream")
+    parser.add_argument("--apart", action="store_true", help="one mode after the other, for an idle machine")
     return 0 if _report(*asyncio.run(_measure(parser.parse_args()))) else 1
 
 

@@ -1,8 +1,8 @@
 """Load for the gate's benchmark: an engine and its clients in one process, in step with each other.
 
-Called by gate.py. The next frame of a stream is written once the one before has come out of the proxy, so that the
-proxy reads every frame alone however busy the machine is. All streams move in steps, as those of an engine do: one
-token of every sequence at a time. A copy's frames go with those of its original; nobody waits for a copy.
+Called by gate.py and gate_latency.py. The next frame of a stream is written once the one before has come out of the
+proxy, so that the proxy reads every frame alone however busy the machine is. All streams move in steps, as those of an
+engine do: one token of every sequence at a time. A copy's frames go with its original's; nobody waits for a copy.
 """
 
 import asyncio
@@ -45,10 +45,11 @@ class Engine:
         server = await asyncio.get_running_loop().create_server(lambda: _Answer(self), "127.0.0.1", 0)
         self.port = int(server.sockets[0].getsockname()[1])
 
-    def advance(self, stream: bytes) -> None:
-        """Write the next frame of a stream and of its copies: the client has what was sent so far."""
+    def advance(self, stream: bytes, is_copy: bool | None = None) -> None:
+        """Write the next frame of a stream (False), of its copies (True) or of both: what was sent so far has come."""
         for answer in tuple(self.running.get(stream, ())):
-            answer.send_next()
+            if is_copy is None or answer.is_copy == is_copy:
+                answer.send_next()
 
 
 class _Answer(asyncio.Protocol):
@@ -59,6 +60,7 @@ class _Answer(asyncio.Protocol):
         self._received = b""
         self._stream = b""
         self._next = 0
+        self.is_copy = False
         self._transport: asyncio.WriteTransport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -75,6 +77,7 @@ class _Answer(asyncio.Protocol):
         if not blank or len(body) < int(_header(lower, b"content-length")):
             return
         self._received, self._stream, self._next = b"", _header(lower, b"x-stream"), 0
+        self.is_copy = _header(lower, b"x-weighlock-kind") in (b"mirror", b"topup")
         self._engine.running.setdefault(self._stream, []).append(self)
         self._transport.write(_ANSWER)
 
@@ -97,7 +100,7 @@ def _header(head: bytes, name: bytes) -> bytes:
     return head.partition(b"\r\n" + name + b":")[2].partition(b"\r")[0].strip()
 
 
-class _Client(asyncio.Protocol):
+class Client(asyncio.Protocol):
     """One connection of a client: `requests` streams, one after the other."""
 
     def __init__(self, name: str, requests: int) -> None:
@@ -141,7 +144,7 @@ class _Client(asyncio.Protocol):
             self._transport.close()
 
 
-async def _pump(engine: Engine, clients: Sequence[_Client]) -> None:
+async def _pump(engine: Engine, clients: Sequence[Client]) -> None:
     """Moves all streams on by one frame at a time until every client has its streams and every copy is written out."""
     waiting = list(clients)
     at_once = -(-len(clients) // len(engine.frames))
@@ -165,12 +168,12 @@ async def _pump(engine: Engine, clients: Sequence[_Client]) -> None:
 async def run_clients(engine: Engine, port: int, clients: int, requests: int) -> int:
     """`clients` connections at once, `requests` streams each; returns reads of all clients."""
     loop = asyncio.get_running_loop()
-    connected = [_Client(f"{port}-{n}", requests) for n in range(clients)]
+    connected = [Client(f"{port}-{n}", requests) for n in range(clients)]
     for client in connected:
         await loop.create_connection(partial(_itself, client), "127.0.0.1", port)
     await _pump(engine, connected)
     return sum([await client.done for client in connected])
 
 
-def _itself(client: _Client) -> _Client:
+def _itself(client: Client) -> Client:
     return client

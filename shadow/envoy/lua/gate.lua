@@ -6,20 +6,38 @@ local NAMESPACE = "weighlock"
 local SAVE_EVERY = 1.0 -- seconds between two writes of a running stream's reading
 local MAX_JSON_BYTES = 1024 * 1024
 
-local clock -- seconds, monotonic
+-- Memory is collected in few large steps and late: small ones between the frames of hundreds of streams push each
+-- other's data out of the processor's cache.
+collectgarbage("setpause", 400)
+collectgarbage("setstepmul", 1000)
+
+-- Seconds, monotonic where it can be.
+local function now(h) return tonumber(h:timestampString(EnvoyTimestampResolution.MICROSECOND)) / 1e6 end
+
 local ok, ffi = pcall(require, "ffi")
 if ok then
   ffi.cdef("typedef struct { long s; long ns; } weighlock_time; int clock_gettime(int, weighlock_time *);")
   local t = ffi.new("weighlock_time")
-  clock = function()
+  now = function()
     ffi.C.clock_gettime(1, t)
     return tonumber(t.s) + tonumber(t.ns) / 1e9
   end
 end
 
-local function now(h)
-  if clock then return clock() end
-  return tonumber(h:timestampString(EnvoyTimestampResolution.MICROSECOND)) / 1e6
+-- Functions of this file leave Lua with every second call, where compiled code ends: compiling them costs more than it
+-- saves. What they call is compiled, and so is the clock, whose call is slow otherwise.
+if jit then
+  jit.off(true, true)
+  jit.on(now)
+end
+
+local is_light = false
+
+-- Handles of bodies hold two references and have nothing to free: without a finaliser they are collected at a part of
+-- the price, and there is one for every frame.
+local function make_light(body)
+  if is_light then return end
+  getmetatable(body).__gc, is_light = nil, true
 end
 
 local last_text, last_config
@@ -209,22 +227,40 @@ local function save(h, m, ended, is_stream)
 end
 
 local function read_chunk(m, chunk, size, s, at)
+  make_light(chunk)
   local replaced = stream.feed(m, s, at)
   if size == 0 and m.hide then replaced = (replaced or "") .. stream.finish(m, at) end
   if replaced and (size > 0 or replaced ~= "") then chunk:setBytes(replaced) end
 end
 
+-- What is the same in every frame is kept in locals: see `stream.alike`.
 local function meter_stream(h, m)
-  local saved, quick = m.start, stream.quick
+  local alike, lead, trail = stream.alike, nil, nil
+  local chunks, frames, last_at, gap, gap_at = 0, 0, nil, nil, nil -- since the last piece that was not alike
+  local due = m.start + SAVE_EVERY
   for chunk in h:bodyChunks() do
     local at, size = now(h), chunk:length()
     local s = size > 0 and chunk:getBytes(0, size) or ""
-    if not quick(m, s, at) then read_chunk(m, chunk, size, s, at) end
-    if at - saved > SAVE_EVERY or (saved == m.start and m.first_at) then
-      saved = at
+    local n = lead and alike(s, lead, trail)
+    if n then
+      if at - last_at > gap then gap, gap_at = at - last_at, at end
+      chunks, frames, last_at = chunks + 1, frames + n, at
+    else
+      stream.settle(m, chunks, frames, last_at, gap, gap_at)
+      local is_first = m.first_at == nil
+      read_chunk(m, chunk, size, s, at)
+      lead, trail = stream.usual(m)
+      chunks, frames, last_at, gap, gap_at = 0, 0, m.last_at, m.gap or -1, m.gap_at
+      if is_first and m.first_at then due = at end
+    end
+    if at >= due then
+      due = at + SAVE_EVERY
+      stream.settle(m, chunks, frames, last_at, gap, gap_at)
+      chunks, frames = 0, 0
       save(h, m, false, true)
     end
   end
+  stream.settle(m, chunks, frames, last_at, gap, gap_at)
   stream.finish(m, now(h))
   save(h, m, true, true)
 end
