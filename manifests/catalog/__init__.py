@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 from manifests.engines.profiles import catalog_files, folder
@@ -89,13 +89,18 @@ class Catalog:
             return self._family(name)
         return switch
 
+    @cached_property
+    def _families(self) -> tuple[tuple[tuple[str, ...], Switch], ...]:
+        """Variables with a common head (``NCCL_*|UCX_*``)."""
+        return tuple(
+            (tuple(part.removeprefix("env:").rstrip("*") for part in key.split("|")), switch)
+            for key, switch in self.switches.items()
+            if key.startswith("env:") and "*" in key
+        )
+
     def _family(self, name: str) -> Switch | None:
-        for key, switch in self.switches.items():
-            if key.startswith("env:") and "*" in key:
-                heads = (part.removeprefix("env:").rstrip("*") for part in key.split("|"))
-                if any(name.removeprefix("env:").startswith(head) for head in heads):
-                    return switch
-        return None
+        variable = name.removeprefix("env:")
+        return next((switch for heads, switch in self._families if variable.startswith(heads)), None)
 
     def has_at(self, switch: Switch, version: str | None) -> bool | None:
         """Whether a version has the switch; None when that cannot be told."""
