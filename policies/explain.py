@@ -37,12 +37,13 @@ _NAMES = {
 def make_verdict(judge: "Judge", now_s: float, result: Result, holds: Sequence[Hold]) -> Verdict:
     """The verdict with all rows; `result` and `holds` are the judge's."""
     rows = [row for number in range(len(judge.checks)) for row in _rows(judge, number, now_s, result)]
-    rows.sort(key=lambda r: (r.tenant, r.bucket))
+    order = {name: number for number, name in enumerate(judge.contract.bucket_names)}
+    rows.sort(key=lambda r: (r.tenant, order.get(r.bucket, -1)))
     rows = rows if result is Result.FAIL else withheld(rows, holds)
     open_rows = [r for r in rows if r.mode == "enforce" and r.verdict is Result.INCONCLUSIVE and r.hold is None]
     all_holds = list(holds)
     if open_rows and result is Result.INCONCLUSIVE:
-        words = f"{len(open_rows)} of {len(rows)} checks have not enough requests yet"
+        words = f"{len(open_rows)} of {len(rows)} checks have not enough requests yet{_slowest(open_rows)}"
         all_holds.append(Hold(HoldReason.TOO_FEW_REQUESTS, words))
     named = {(h.reason, h.tenant, h.bucket, h.metric) for h in holds}
     for row in rows:
@@ -75,6 +76,16 @@ def make_verdict(judge: "Judge", now_s: float, result: Result, holds: Sequence[H
         sentences=_sentences(result, rows, all_holds, rollback),
         warnings=(*grouped(judge.setup.warnings), *mended(judge.dropped)),
     )
+
+
+def _slowest(open_rows: Sequence[GateRow]) -> str:
+    """What the check that takes longest still needs."""
+    known = [r for r in open_rows if r.eta_s is not None]
+    if not known:
+        return ""
+    last = max(known, key=lambda r: r.eta_s or 0.0)
+    head = last.reason.split(": ", 1)[0]
+    return f"; the slowest, {head}, needs about {last.needed_requests} more, {(last.eta_s or 0.0) / 60:.0f} min"
 
 
 def _worst(rows: Sequence[GateRow]) -> GateRow | None:

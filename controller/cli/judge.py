@@ -215,16 +215,39 @@ def judge_document(verdict: Verdict) -> dict[str, Any]:
     }
 
 
+_ADVICE = {
+    Result.PASS: "the step may advance",
+    Result.FAIL: "roll back",
+    Result.INCONCLUSIVE: "stay at this weight",
+}
+_ORDER = (Result.FAIL, Result.INCONCLUSIVE, Result.PASS)
+_MOST_LINES = 40
+
+
 def _text(verdict: Verdict) -> str:
+    """What to do, why, then the checks: broken ones, open ones, and how many passed."""
     when = "" if verdict.decided_at_s is None else f" after {verdict.decided_at_s:.0f} s"
-    lines = [f"{verdict.result.value}{when}"]
+    lines = [f"{verdict.result.value}{when}: {_ADVICE[verdict.result]}"]
     lines += [f"  {sentence}" for sentence in verdict.sentences]
-    lines += ["", *(_line(row) for row in verdict.rows)]
+    told = [r for r in verdict.rows if r.verdict is not Result.PASS or verdict.result is Result.PASS]
+    told.sort(key=lambda r: _ORDER.index(r.verdict))
+    lines += ["", *(_line(row, verdict.result) for row in told[:_MOST_LINES])]
+    if len(told) > _MOST_LINES:
+        lines.append(f"and {len(told) - _MOST_LINES} more checks, see -o json")
+    if passed := len(verdict.rows) - len(told):
+        lines.append(f"pass  {passed} other checks")
     return "\n".join(lines)
 
 
-def _line(row: GateRow) -> str:
+def _line(row: GateRow, result: Result) -> str:
     mark = {Result.PASS: "pass", Result.FAIL: "FAIL", Result.INCONCLUSIVE: "open"}[row.verdict]
-    eta = "" if row.eta_s is None else f", about {row.eta_s / 60:.0f} min"
+    eta = "" if row.eta_s is None else f", {_time(row.eta_s)} at this rate"
+    words = row.reason
+    if result is Result.FAIL and row.verdict is Result.INCONCLUSIVE:
+        words, eta = words.split("; about ", 1)[0], ""  # nobody waits for these any more
     dry = " (dry run)" if row.mode == "dryRun" else ""
-    return f"{mark}  {row.gate:<11} {row.reason}{eta}{dry}"
+    return f"{mark}  {row.gate:<11} {words}{eta}{dry}"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
