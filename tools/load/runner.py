@@ -105,7 +105,8 @@ class Runner:
         pool = self.order[next(self.turn) % len(self.order)]
         head = (
             f"POST {self.options.path} HTTP/1.1\r\nhost: {pool.host}:{pool.port}\r\nx-tenant: {planned.tenant}\r\n"
-            f"x-request-id: {request_id}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+            f"x-request-id: {request_id}\r\nx-weighlock-debug: 1\r\n"  # a gate says which variant answers
+            f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
         )
         exchange = Exchange(head.encode("latin-1") + body, self._ended)
         exchange.sent_at = now
