@@ -88,7 +88,7 @@ def _unlaunched(workload: Workload, container: Container, pod: list[Container]) 
         return beside
     written = bool(line.argv) and not _opaque(line)
     if (workload.rank == "worker" or launch is not None or _joins_ray(line)) and (launch is not None or written):
-        return Part("worker", "unknown", None, "starts no engine of its own: it joins the leader's group")
+        return Part("worker", "unknown", None, _joining(launch))
     if written and not workload.patch and of_kind is None and container.image.engine == "unknown":
         asks = "asks for accelerators, but " if pods.accelerators(container.spec) else ""
         return Part(workload.role or "server", "unknown", None, f"{asks}starts nothing that is known as an engine")
@@ -102,6 +102,19 @@ _WAITS = re.compile(
     r"^(?:\S*sh -\w*c )?\s*(?:exec )?(?:sleep \S+|tail -f /dev/null|while (?:true|:);? ?do sleep \S+; ?done)\s*$"
 )
 _PROGRAM = re.compile(r"^[\w.-]+$|/bin/[\w.-]+$")
+
+
+def _joining(launch: Launch | None) -> str:
+    """Why a container without an engine takes part: what it joins, as far as its command says."""
+    words = [argument.text for argument in launch.args] if launch is not None and launch.kind == "ray" else []
+    if "--head" in words:
+        return "starts the head of a Ray cluster and no engine: what serves is submitted from elsewhere"
+    text = " ".join(words)
+    found = re.search(r"--address[= ](\S+)", text)
+    address = found[1] if found else None
+    if address:
+        return f"starts no engine of its own: it joins the Ray cluster at {address}, whose head runs the engine"
+    return "starts no engine of its own: it joins the leader's group"
 
 
 def _plain_launch(container: Container) -> Launch | None:

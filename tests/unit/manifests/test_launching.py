@@ -107,3 +107,15 @@ def test_a_variable_that_no_version_reads_is_named() -> None:
     assert any("VLLM_ATTENTON_BACKEND" in finding.message for finding in unknown if finding.code == "env-unread")
     known = lint(build_import(args=["--model", "m"], env={"VLLM_ENGINE_READY_TIMEOUT_S": "900"}))
     assert not any(finding.code == "env-unread" for finding in known)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("ray start --address=head:6379 --block", "joins the Ray cluster at head:6379"),
+        ("ray start --head --block", "starts the head of a Ray cluster and no engine"),
+    ],
+)
+def test_a_ray_container_says_what_it_joins(text: str, reason: str) -> None:
+    manifest = script(text, "rayproject/ray:2.40.0").manifests[0]
+    assert manifest.role == "worker" and manifest.reason is not None and reason in manifest.reason
