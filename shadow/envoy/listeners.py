@@ -24,7 +24,7 @@ class GateTimes:
     stream_idle_s: float = 600.0
     copy_max_s: float = 900.0
     open_log_s: float = 1.0
-    log_flush_s: float = 0.1
+    log_flush_s: float = 0.25
 
 
 def _tag(name: str, kind: metadata_pb2.MetadataKind, key: str) -> custom_tag_pb2.CustomTag:
@@ -43,7 +43,7 @@ def make_access_log(name: str, times: GateTimes) -> accesslog_pb2.AccessLog:
             envoy_grpc=grpc_service_pb2.GrpcService.EnvoyGrpc(cluster_name=build.RECORDER_CLUSTER)
         ),
         buffer_flush_interval=build.seconds(times.log_flush_s),
-        buffer_size_bytes=build.uint32(16384),
+        buffer_size_bytes=build.uint32(65536),
         custom_tags=[_tag("plan", route, "plan"), _tag("host", host, "host")],
     )
     config = als_pb2.HttpGrpcAccessLogConfig(common_config=common, additional_response_headers_to_log=["retry-after"])

@@ -87,14 +87,14 @@ def _host(text: str) -> HostTag:
     return HostTag(**orjson.loads(text))
 
 
-def _part(entry: accesslog_pb2.HTTPAccessLogEntry, name: str) -> dict[str, Any]:
-    """What the filter wrote under `name` (JSON text); empty where it wrote nothing."""
-    spaces = entry.common_properties.metadata.filter_metadata
+def _told(common: accesslog_pb2.AccessLogCommon) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the filter wrote (JSON texts) of the request and of its answer; empty where it wrote nothing."""
+    spaces = common.metadata.filter_metadata
     if "weighlock" not in spaces:
-        return {}
+        return {}, {}
     fields = spaces["weighlock"].fields
-    found: dict[str, Any] = orjson.loads(fields[name].string_value) if name in fields else {}
-    return found
+    arrival = orjson.loads(fields["arrival"].string_value) if "arrival" in fields else {}
+    return arrival, orjson.loads(fields["meter"].string_value) if "meter" in fields else {}
 
 
 def _integer(value: Any) -> int | None:
@@ -154,16 +154,15 @@ def read_entry(entry: accesslog_pb2.HTTPAccessLogEntry) -> Entry | None:
     """The request of one entry; None for what is no generation request (health checks, model lists, no route)."""
     common = entry.common_properties
     tags = common.custom_tags
-    arrival = _part(entry, "arrival")
+    arrival, meter = _told(common)
     if "plan" not in tags or "id" not in arrival or "tenant" not in arrival:
         return None
     plan = _plan(tags["plan"])
     host = _host(tags["host"]) if tags.get("host") else None
-    meter = _part(entry, "meter")
     final = not common.intermediate_log_entry
     fell_over = plan.arm == CANDIDATE and host is not None and host.revision == plan.stable
-    start = common.start_time.seconds + common.start_time.nanos / 1e9
-    duration = common.duration.seconds + common.duration.nanos / 1e9
+    began, lasted = common.start_time, common.duration
+    start, duration = began.seconds + began.nanos / 1e9, lasted.seconds + lasted.nanos / 1e9
     is_copy = plan.kind != "live"
     identity = arrival["id"]
     if fell_over:

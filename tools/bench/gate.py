@@ -32,7 +32,7 @@ from tools.bench.gate_load import Engine, make_frames, run_clients
 METER_TARGET = 0.80
 COPY_TARGET = 1.5
 MODES = ("plain", "meter", "copy")
-_LOG_S = 0.15  # an access-log entry leaves the gate within this time
+_LOG_S = 0.35  # an access-log entry leaves the gate within this time
 _ROLLOUT = "bench/gate"
 _EXTENSIONS = "type.googleapis.com/envoy.extensions.filters"
 
