@@ -11,44 +11,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from policies import statefile
-from policies.blocks import GOOD_FRACTION, GOODPUT, LATENCIES, Block, Thresholds
+from policies import assembly, statefile
+from policies.blocks import LATENCIES, Block, Thresholds
 from policies.contract import SERVED, Check, CheckKind
 from policies.explain import make_verdict
-from policies.growth import DEFAULT_AIM
-from policies.guards import Guard, guard_counts, guard_kinds, uneven_tenants
+from policies.guards import Guard, guard_counts, guard_kinds
 from policies.history import ENOUGH, FEWEST, quantile_setup
-from policies.projection import Ints, Keys, Projected, Strata, Stratum, judged, merge_into, project
+from policies.holds import find_holds, is_unmeasured
+from policies.projection import Ints, Projected, Strata, Stratum, judged, merge_into, project
 from policies.records import CANDIDATE, STABLE
-from policies.sequential import (
-    FAIL_FACTORS,
-    GOODPUT_FAIL_FACTORS,
-    GOODPUT_PASS_FACTORS,
-    PASS_FACTORS,
-    Array,
-    closed_test,
-    ratio_fail_grid,
-)
-from policies.setup import CheckSetup, JudgeSetup, StratumSetup
+from policies.rollback import cell_weights, find_culprits
+from policies.sequential import Array
+from policies.setup import JudgeSetup, StratumSetup
 from policies.track import Track
-from policies.verdict import Culprit, Hold, HoldReason, Result, Verdict
+from policies.verdict import Culprit, Hold, Result, Verdict
 
-LEVEL_WEIGHTS = (
-    0.6,
-    0.1,
-    0.1,
-    0.1,
-)  # strata, tenants, buckets, the whole; the rest is kept for strata that appear later
-RESERVE = 0.1
 Bools = NDArray[np.bool_]
-WARN = 5.0
-UNMEASURED_SHARE = 0.05
-_OF_SLO = frozenset({GOOD_FRACTION, GOODPUT})
-ENVIRONMENT = 20.0
 CALIBRATION_S = 600.0
-COVER = 0.8
-_IMPOSSIBLE = ("badNumber", "badTime", "unknownOutcome", "swappedTimes", "future")
-_BASEL = 6.0 / np.pi**2  # sum over newcomers of 6/(pi j)^2 is 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +54,8 @@ class Judge:
         self.strata = Strata((s.tenant, s.bucket) for s in setup.strata)
         self.setups: list[StratumSetup] = list(setup.strata)
         self.known = len(setup.strata)  # strata with a weight of their own; the others are newcomers
-        self.groups: Ints = self._merge_groups()
-        self.tracks = [self._make_track(number) for number in range(len(self.checks))]
+        self.groups: Ints = assembly.merge_groups(self)
+        self.tracks = [assembly.make_track(self, number) for number in range(len(self.checks))]
         counted = "cancelled" in self.contract.attempted
         kinds = guard_kinds(setup.cancel_share, setup.refused_share, counted) if setup.baseline else ()
         size = (self.cap, self.contract.plan_blocks, max(setup.phi_floor, self.contract.phi_floor))
@@ -108,74 +87,6 @@ class Judge:
         self.routed: dict[tuple[str, str], int] = {}
         self.step_requests = {variant: np.zeros(self.strata.size) for variant in (STABLE, CANDIDATE)}
         self.last_data_s: dict[str, float] = {}
-
-    # --- making ---
-
-    def _make_track(self, number: int) -> Track:
-        check, kind = self.checks[number], self.checks[number].kind
-        is_goodput = kind is CheckKind.GOODPUT_REL
-        fail: tuple[float, ...] = GOODPUT_FAIL_FACTORS if is_goodput else FAIL_FACTORS
-        if kind is CheckKind.QUANTILE_REL:
-            fail = ratio_fail_grid(check.share)
-        track = Track(
-            self.strata,
-            self._nulls(number),
-            kind.is_relative,
-            self.cap,
-            self.contract.plan_blocks,
-            self.setup.phi_floor,
-            self.setup.kappa[number],
-            self.setup.kappa_ratio[number],
-            fail,
-            GOODPUT_PASS_FACTORS if is_goodput else PASS_FACTORS,
-            check.metric != SERVED.metric and not check.sentinel,
-            max(1, round(self.contract.freshness_s / self.contract.block_s)),
-            has_pairs=kind is CheckKind.QUANTILE_REL and not check.sentinel,
-            aim=self._aims(number),
-        )
-        rates = np.array([s.rate_rps for s in self.setups]) * self.contract.block_s
-        if len(rates) and rates.any():
-            track.seed_rates(rates)
-        return track
-
-    def _nulls(self, number: int) -> Array:
-        nulls = (s.checks[number].null for s in self.setups)
-        return np.array([np.nan if value is None else value for value in nulls], dtype=float)
-
-    def _aims(self, number: int) -> Array:
-        """Aims of a check's PASS evidence; strata that pass together need the same: the one nearest to the bound."""
-        aims = np.array([np.nan if s.checks[number].aim is None else s.checks[number].aim for s in self.setups])
-        nearest = np.fmin if self.checks[number].kind is CheckKind.GOODPUT_REL else np.fmax
-        joined = np.full(len(aims), np.nan)
-        nearest.at(joined, self.groups, aims)
-        return np.asarray(joined[self.groups], dtype=float)
-
-    def _make_keys(self) -> Keys:
-        def column(number: int, stable: bool) -> Ints:
-            values = (s.checks[number] for s in self.setups)
-            return np.array([v.stable_us if stable else v.candidate_us for v in values], dtype=np.int64)
-
-        numbers = range(len(self.checks))
-        return Keys(
-            {STABLE: [column(n, True) for n in numbers], CANDIDATE: [column(n, False) for n in numbers]},
-            [np.array([s.checks[n].tie_us for s in self.setups], dtype=np.int64) for n in numbers],
-            [np.array([s.checks[n].tie_share for s in self.setups], dtype=float) for n in numbers],
-            [np.array([self._is_calibrated_here(n, i) for i in range(len(self.setups))]) for n in numbers],
-        )
-
-    def _is_calibrated_here(self, number: int, place: int) -> bool:
-        """Whether a margin's threshold was set in mid-attempt, so that no block was counted at it at the source."""
-        if self.checks[number].kind is not CheckKind.QUANTILE_REL:
-            return False
-        return place >= self.known or self.setup.strata[place].checks[number].stable_us < 0
-
-    def _merge_groups(self) -> Ints:
-        groups = np.arange(self.strata.size, dtype=np.int64)
-        for group in self.setup.merged:
-            members = [m for m in (self.strata.get(name) for name in group) if m is not None]
-            for member in members:
-                groups[member] = min(members)
-        return groups
 
     # --- what the caller does ---
 
@@ -264,7 +175,9 @@ class Judge:
         if s.size == before[0]:
             return
         for tenant, bucket in s.names[before[0] :]:
-            self.setups.append(StratumSetup(tenant, bucket, tuple(self._newcomer(check) for check in self.checks)))
+            self.setups.append(
+                StratumSetup(tenant, bucket, tuple(assembly.newcomer(self, check) for check in self.checks))
+            )
         s.seal()
         self.renumber(before)
 
@@ -277,31 +190,19 @@ class Judge:
         required = self.contract.required
         self._optional = np.array([i >= self.known and t not in required for i, (t, _) in enumerate(names)], dtype=bool)
         self._copied = np.array([self.contract.may_be_copied(t) for t, _ in names], dtype=bool)
-        self.keys = self._make_keys()
+        self.keys = assembly.make_keys(self)
         self._waiting = self._find_waiting()
 
     def renumber(self, before: tuple[int, int, int]) -> None:
         """Make room after strata were added (also while restoring); `before` = strata, tenants, buckets until now."""
         self.groups = np.concatenate([self.groups, np.arange(before[0], self.strata.size, dtype=np.int64)])
         for number, track in enumerate(self.tracks):
-            track.grow(before, self._nulls(number), self._aims(number))
+            track.grow(before, assembly.nulls(self, number), assembly.aims(self, number))
         for guard in self.guards:
             guard.grow(before, self.strata.size)
         for variant, seen in self.step_requests.items():
             self.step_requests[variant] = np.concatenate([seen, np.zeros(self.strata.size - len(seen))])
         self._refresh()
-
-    def _newcomer(self, check: Check) -> CheckSetup:
-        """Limits hold for a stratum at once; a margin has to wait for stable's threshold in the stratum."""
-        number = self.checks.index(check)
-        if check.kind is CheckKind.QUANTILE_REL:
-            return CheckSetup(-1, -1, None, aim=DEFAULT_AIM)
-        known = [s.checks[number] for s in self.setups if s.checks[number].null is not None]
-        if known:
-            nulls = sorted(c.null for c in known if c.null is not None)
-            aim = None if check.kind is CheckKind.GOODPUT_REL else DEFAULT_AIM
-            return CheckSetup(known[0].stable_us, known[0].candidate_us, nulls[len(nulls) // 2], aim=aim)
-        return CheckSetup(-1, -1, None)
 
     def _observe(self, block: Projected, is_of_step: bool) -> None:
         """Sketches, freshness and shares, for the rows and the holds."""
@@ -351,11 +252,11 @@ class Judge:
                 self.setups[place] = replace(self.setups[place], checks=checks)
                 changed = True
         if changed:
-            self.keys = self._make_keys()
+            self.keys = assembly.make_keys(self)
             self._waiting = self._find_waiting()
             self.thresholds_version += 1
             for number, track in enumerate(self.tracks):
-                track.null = self._nulls(number)
+                track.null = assembly.nulls(self, number)
 
     # --- what it believes ---
 
@@ -369,21 +270,8 @@ class Judge:
     def weights(self, check: Check) -> Array:
         """Weight of every cell of a check in the rollback sum; all enforced checks together use at most 1."""
         if self._weights is None or len(self._weights) != self.strata.cells:
-            self._weights = self._cell_weights() / sum(1 for c in self.checks if c.enforce)
+            self._weights = cell_weights(self.strata, self.known) / sum(1 for c in self.checks if c.enforce)
         return self._weights
-
-    def _cell_weights(self) -> Array:
-        s = self.strata
-        counted = np.array([bool(bucket) for _, bucket in s.names], dtype=float)
-        counted[self.known :] = 0.0
-        own = counted * (LEVEL_WEIGHTS[0] / max(1.0, counted.sum()))
-        for j, place in enumerate(range(self.known, s.size), start=1):
-            own[place] = RESERVE * _BASEL / j**2 if s.names[place][1] else 0.0
-        levels = [
-            np.full(len(names), share / len(names)) if names else np.zeros(0)
-            for share, names in zip(LEVEL_WEIGHTS[1:3], (s.tenants, s.buckets), strict=True)
-        ]
-        return np.asarray(np.concatenate([own, *levels, [LEVEL_WEIGHTS[3]]]))
 
     def rollback_evidence(self) -> float:
         """The weighted e-value against "no enforced check is breached anywhere"."""
@@ -412,21 +300,9 @@ class Judge:
         weights = self.weights(SERVED) * sum(1 for c in self.checks if c.enforce)
         return max(guard.evidence(weights)) >= 1.0 / self.contract.alpha_promote
 
-    def culprits(self, most: int = 10) -> tuple[Culprit, ...]:
+    def culprits(self) -> tuple[Culprit, ...]:
         """Cells that carry the rollback evidence, strongest first; `proven` ones by closed testing."""
-        enforced = [(c, t) for c, t in zip(self.checks, self.tracks, strict=True) if c.enforce]
-        shifted = self.does_other_work()
-        evidence = np.concatenate([self.fail_evidence(c, t, shifted) for c, t in enforced])
-        weights = np.concatenate([self.weights(c) for c, _ in enforced])
-        proven = set(closed_test(evidence, weights, 1.0 - float(weights.sum()), self.contract.alpha_rollback))
-        found = []
-        for cell in np.argsort(-(evidence * weights), kind="stable")[:most]:
-            if evidence[cell] < 1.0 / self.contract.alpha_rollback:
-                continue
-            check, _ = enforced[int(cell) // self.strata.cells]
-            tenant, bucket = self.strata.cell_name(int(cell) % self.strata.cells)
-            found.append(Culprit(tenant, bucket, check.metric, check.gate, float(evidence[cell]), int(cell) in proven))
-        return tuple(found)
+        return find_culprits(self)
 
     def _fire(self, now_s: float) -> None:
         if self.fired is None:
@@ -436,9 +312,9 @@ class Judge:
 
     def required(self, place: int) -> bool:
         """Whether a stratum must pass: it has a bucket, and it had traffic in the history or has some in this step."""
-        return bool(self._required()[place])
+        return bool(self.required_strata()[place])
 
-    def _required(self) -> Bools:
+    def required_strata(self) -> Bools:
         """`required` of every stratum; newcomers of unnamed tenants block the last steps only."""
         needed = self._has_bucket & (
             self._had_traffic | (self.step_requests[STABLE] + self.step_requests[CANDIDATE] > 0)
@@ -464,7 +340,7 @@ class Judge:
         return not self.holds(now_s)
 
     def _all_latched(self) -> bool:
-        required = self._required()
+        required = self.required_strata()
         if not required.any():
             return False
         return all(
@@ -481,132 +357,11 @@ class Judge:
 
     def holds(self, now_s: float) -> list[Hold]:
         """Reasons to stay that are not missing evidence of a gate."""
-        found = [*self._holds_of_time(now_s), *self._holds_of_data(), *self._holds_of_comparison()]
-        if self.fired is None and (evidence := self.rollback_evidence()) >= WARN:
-            found.append(
-                Hold(HoldReason.EVIDENCE_RISING, f"evidence of a breach is at {evidence:.1f}, warning level 5")
-            )
-        return found
-
-    def _holds_of_time(self, now_s: float) -> Iterable[Hold]:
-        start_s = self.step_start_s if self.step_start_s is not None else now_s
-        age = max(0.0, now_s - start_s)  # a clock that jumped back gives no negative age
-        c = self.contract
-        if age < c.min_step_s or self.blocks_in_step < c.min_blocks:
-            words = f"the step is {age:.0f} s old with {self.blocks_in_step} blocks"
-            words += f"; it needs {c.min_step_s:.0f} s and {c.min_blocks}"
-            yield Hold(HoldReason.MIN_STEP, words)
-        silent = {v for v in (STABLE, CANDIDATE) if now_s - self.last_data_s.get(v, start_s) > c.freshness_s}
-        if CANDIDATE in silent and (STABLE in silent or not self.setup.baseline):
-            yield Hold(HoldReason.NO_FRESH_DATA, f"no request for {c.freshness_s:.0f} s at this weight")
-        elif CANDIDATE in silent:
-            yield Hold(
-                HoldReason.TELEMETRY_SILENT, f"the candidate answered nothing for {c.freshness_s:.0f} s, stable did"
-            )
-        elif STABLE in silent and self.needs_stable:
-            yield Hold(
-                HoldReason.NO_FRESH_DATA, f"stable answered nothing for {c.freshness_s:.0f} s: nothing to compare with"
-            )
-        total = self.missing_in_step + self.seen_in_step
-        if total >= 5 and self.missing_in_step > (1.0 - COVER) * total:
-            yield Hold(HoldReason.MISSING_BLOCKS, f"{self.missing_in_step} of {total} blocks of this step are missing")
-
-    def _holds_of_data(self) -> Iterable[Hold]:
-        for tenant in self.contract.required:
-            has = any(
-                self.step_requests_of(p) or self.setups[p].n_history
-                for p, (t, _) in enumerate(self.strata.names)
-                if t == tenant
-            )
-            if not has:
-                yield Hold(HoldReason.NO_TRAFFIC, f"required tenant {tenant} has no traffic", tenant)
-        yield from self._holds_of_buckets()
-        yield from self._holds_of_input()
-        yield from self._holds_of_measurement()
-        for variant, names in sorted(self.revisions.items()):
-            if len(names) > 1:
-                words = f"{variant} was served by several revisions: {', '.join(names)}"
-                yield Hold(HoldReason.MIXED_REVISIONS, words)
-
-    def _holds_of_input(self) -> Iterable[Hold]:
-        """Too many late or impossible entries: what is left out must not decide by its absence."""
-        total = sum(float(seen.sum()) for seen in self.step_requests.values())
-        late = self.dropped.get("late", 0)
-        if late > 0.05 * total and late > 5:
-            yield Hold(HoldReason.CLOCK_SKEW, f"{late} of {total:.0f} requests ended before their block was opened")
-        broken = sum(self.dropped.get(name, 0) for name in _IMPOSSIBLE)
-        if broken > 0.01 * total:
-            yield Hold(HoldReason.UNREADABLE, f"{broken} records of {total:.0f} have impossible or unreadable values")
+        return find_holds(self, now_s)
 
     def is_unmeasured(self, number: int, place: int) -> bool:
-        """Whether a check's metric (or a part of the SLO) is unknown for more than 5 % of an arm's requests in a
-        stratum.
-        """
-        total, metric = self.tracks[number].total, self.checks[number].metric
-        metrics = {metric} if metric in LATENCIES else {m for m in self.contract.slo_us if metric in _OF_SLO}
-        for variant, n in ((STABLE, total.n_b), (CANDIDATE, total.n_c)):
-            unknown = max((self.unknown.get((variant, place, m), 0) for m in metrics), default=0)
-            if unknown > UNMEASURED_SHARE * (unknown + float(n[place])):
-                return True
-        return False
-
-    def _holds_of_measurement(self) -> Iterable[Hold]:
-        """Strata in which a gate's metric is mostly guessed at: what is not known is not good."""
-        if not self.unknown:
-            return
-        required = np.flatnonzero(self._required())
-        for number, check in enumerate(self.checks):
-            if not self.decides(check):
-                continue
-            for place in required:
-                if self.is_unmeasured(number, int(place)):
-                    tenant, bucket = self.strata.names[place]
-                    words = f"{check.metric} is unknown for more than 5 % of the requests; nothing is proven without it"
-                    yield Hold(HoldReason.UNMEASURED, words, tenant, bucket, check.metric)
-
-    def _holds_of_buckets(self) -> Iterable[Hold]:
-        """A tenant with more than 1 % of requests in no stratum."""
-        totals = self.step_requests[STABLE] + self.step_requests[CANDIDATE]
-        for number, tenant in enumerate(self.strata.tenants):
-            place = self.strata.get((tenant, ""))
-            if place is None:
-                continue
-            n, without = float(totals[self.strata.tenant_of == number].sum()), float(totals[place])
-            if without > 0.01 * n:
-                words = f"{without:.0f} of {n:.0f} requests of {tenant} have neither bucket nor prompt tokens"
-                yield Hold(HoldReason.UNBUCKETED, words, tenant)
-
-    def _holds_of_comparison(self) -> Iterable[Hold]:
-        if not self.setup.baseline:
-            return
-        weights = self.weights(SERVED) * sum(1 for c in self.checks if c.enforce)
-        for guard in self.guards:
-            if self.has_shift(guard):
-                c, s = guard.shares()
-                yield Hold(guard.kind.reason, f"{guard.kind.words}: {c:.1%} on the candidate, {s:.1%} on stable")
-        for check, track in zip(self.checks, self.tracks, strict=True):
-            if check.sentinel:
-                evidence = float(weights @ track.fail_evidence()) + 1.0 - float(weights.sum())
-                if evidence >= 1.0 / self.contract.alpha_rollback:
-                    words = f"{check.metric} P90 is beyond the margin, which is no gate: look before you advance"
-                    yield Hold(HoldReason.SENTINEL, words, metric=check.metric)
-        for tenant, c, s in uneven_tenants(self._comparable_routed()):
-            words = f"{tenant} is {c:.0%} of the candidate's requests and {s:.0%} of stable's"
-            yield Hold(HoldReason.NOT_LOAD_MATCHED, words, tenant)
-        for check, track in zip(self.checks, self.tracks, strict=True):
-            if track.stable_fail is not None and self.decides(check):
-                breach = float(weights @ track.stable_evidence()) + 1.0 - float(weights.sum())
-                if breach >= ENVIRONMENT:
-                    cell = int(np.argmax(weights * track.stable_evidence()))
-                    tenant, bucket = self.strata.cell_name(cell)
-                    words = f"stable breaks {check.metric} {check.gate} too: no rollback for it, and no advance"
-                    yield Hold(HoldReason.ENVIRONMENT_BREACH, words, tenant, bucket, check.metric)
-
-    def _comparable_routed(self) -> dict[tuple[str, str], int]:
-        """Routed requests of tenants that both arms are meant to serve in this kind of step."""
-        if self.step_kind != "shadow":
-            return self.routed
-        return {where: count for where, count in self.routed.items() if self.contract.may_be_copied(where[1])}
+        """Whether a check's metric is unknown for too many requests of a stratum."""
+        return is_unmeasured(self, number, place)
 
     def verdict(self, now_s: float, guards: Sequence[Hold] = ()) -> Verdict:
         """The full answer at `now_s`. guards: holds that the caller found (hardware, provider); they block a PASS."""
