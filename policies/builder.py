@@ -7,22 +7,20 @@ else at completion; what belongs to a block that is already closed goes to the o
 bounded: tenants beyond the cap are pooled and counted.
 """
 
-import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from policies import blocks
 from policies.attribution import Reading, goodness, readings
-from policies.blocks import Block, Cell, MetricCounts, Thresholds
-from policies.contract import OTHER_TENANT, CheckKind, Contract
-from policies.histogram import bin_index
+from policies.blocks import Block, Thresholds
+from policies.cellnames import CellNames
+from policies.contract import CheckKind, Contract
 from policies.pairing import Pairing
 from policies.records import RequestRecord
+from policies.tallies import CellKey, CountsOf, OpenBlock, Tally
 
 _FUTURE_S = 60.0  # an entry that ends this long after the last tick has a wrong clock
-_MAX_PODS = 2000
-_MAX_REVISIONS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,67 +84,12 @@ def limit_thresholds(contract: Contract) -> Thresholds:
     return found
 
 
-@dataclass(slots=True)
-class _Counts:
-    n: int = 0
-    unknown: int = 0
-    bins: dict[int, int] = field(default_factory=dict)
-    over: dict[int, int] = field(default_factory=dict)
-    below: dict[int, int] = field(default_factory=dict)
-
-    def freeze(self) -> MetricCounts:
-        return MetricCounts(self.n, self.bins, self.over, self.below, self.unknown)
-
-
-_CellKey = tuple[str, str, str, str, str, str, int]
-
-
-class _Tally:
-    """One cell of an open block."""
-
-    __slots__ = ("metrics", "outcomes", "routed")
-
-    def __init__(self) -> None:
-        self.routed = 0
-        self.outcomes: dict[str, int] = {}
-        self.metrics: dict[str, _Counts] = {}
-
-    def counts(self, metric: str) -> _Counts:
-        found = self.metrics.get(metric)
-        if found is None:
-            found = self.metrics[metric] = _Counts()
-        return found
-
-    def freeze(self, key: _CellKey) -> Cell:
-        metrics = {name: self.metrics[name].freeze() for name in sorted(self.metrics)}
-        return Cell(*key, self.routed, dict(sorted(self.outcomes.items())), metrics)
-
-
-class _OpenBlock:
-    __slots__ = ("cells", "dropped", "late", "missing")
-
-    def __init__(self) -> None:
-        self.cells: dict[_CellKey, _Tally] = {}
-        self.missing: set[str] = set()
-        self.late = 0
-        self.dropped: dict[str, int] = {}
-
-    def tally(self, key: _CellKey) -> _Tally:
-        found = self.cells.get(key)
-        if found is None:
-            found = self.cells[key] = _Tally()
-        return found
-
-    def drop(self, reason: str) -> None:
-        self.dropped[reason] = self.dropped.get(reason, 0) + 1
-
-
 class _InFlight:
     """A request that has started: what is known of it, and which crossings were already counted."""
 
     __slots__ = ("cell", "marks", "record")
 
-    def __init__(self, record: RequestRecord, cell: _CellKey) -> None:
+    def __init__(self, record: RequestRecord, cell: CellKey) -> None:
         self.record = record
         self.cell = cell
         self.marks: set[tuple[str, int]] = set()
@@ -168,12 +111,10 @@ class BlockBuilder:
         self._next = 0  # index of the oldest open block
         self._step = step
         self._now_s = start_s
-        self._blocks: dict[int, _OpenBlock] = {}
+        self._blocks: dict[int, OpenBlock] = {}
         self._in_flight: dict[tuple[str, str], _InFlight] = {}
         self._seen: dict[tuple[str, str], float] = {}
-        self._tenants: dict[str, str] = {}
-        self._pods: dict[str, set[str]] = {}
-        self._revisions: set[str] = set()
+        self._names = CellNames(setup)
         self._attempted = frozenset(setup.attempted)
         self._pairing = Pairing()
         self.set_thresholds(thresholds)
@@ -216,7 +157,7 @@ class BlockBuilder:
         key = (record.id, record.variant)
         if record.kind == "probe" or key in self._in_flight or key in self._seen or self._is_warming(record):
             return
-        cell = self._cell_key(record)
+        cell = self._names.key(record, self._drop)
         if cell is None:
             return
         self._in_flight[key] = _InFlight(record, cell)
@@ -235,12 +176,12 @@ class BlockBuilder:
         end_s = record.t_start_s + (record.e2e_s if record.e2e_s is not None else record.ttft_s or 0.0)
         reason = self._refusal(record, key, end_s)
         if reason is not None:
-            self._block(self._next).drop(reason)
+            self._drop(reason)
             return
         self._seen[key] = end_s
-        cell = in_flight.cell if in_flight is not None else self._cell_key(record)
+        cell = in_flight.cell if in_flight is not None else self._names.key(record, self._drop)
         if cell is None:
-            self._block(self._next).drop("ignoredTenants")
+            self._drop("ignoredTenants")
             return
         if in_flight is None:
             self._at(record.t_start_s).tally(cell).routed += 1
@@ -276,60 +217,18 @@ class BlockBuilder:
     def _is_warming(self, record: RequestRecord) -> bool:
         return record.pod_age_s is not None and record.pod_age_s < self._setup.warmup_s
 
-    def _block(self, index: int) -> _OpenBlock:
+    def _drop(self, reason: str) -> None:
+        self._block(self._next).drop(reason)
+
+    def _block(self, index: int) -> OpenBlock:
         found = self._blocks.get(index)
         if found is None:
-            found = self._blocks[index] = _OpenBlock()
+            found = self._blocks[index] = OpenBlock()
         return found
 
-    def _at(self, time_s: float) -> _OpenBlock:
+    def _at(self, time_s: float) -> OpenBlock:
         """The open block of a moment; moments of closed blocks fall into the oldest open one."""
         return self._block(max(int((time_s - self._start_s) // self._setup.block_s), self._next))
-
-    def _cell_key(self, record: RequestRecord) -> _CellKey | None:
-        tenant = self._tenant(record.tenant)
-        if tenant is None:
-            return None
-        pods = self._pods.setdefault(record.variant, set())
-        pod = record.pod or ""
-        if pod not in pods:
-            pod = pod if len(pods) < _MAX_PODS else "*"
-            pods.add(pod)
-        half = zlib.crc32(record.id.encode()) & 1 if len(pods) == 1 else -1
-        revision = record.revision or ""
-        if revision not in self._revisions:
-            revision = revision if len(self._revisions) < _MAX_REVISIONS else "*"
-            self._revisions.add(revision)
-        return record.variant, revision, record.kind, tenant, self._bucket(record), pod, half
-
-    def _tenant(self, name: str) -> str | None:
-        known = self._tenants.get(name)
-        if known is not None:
-            return known
-        if name in self._setup.required:
-            known = name
-        elif self._setup.other == "ignore":
-            return None
-        elif self._setup.other == "pooled":
-            return OTHER_TENANT
-        elif len(self._tenants) < self._setup.max_tenants + len(self._setup.required):
-            known = name
-        else:
-            self._block(self._next).drop("pooledTenants")
-            return OTHER_TENANT
-        self._tenants[name] = known
-        return known
-
-    def _bucket(self, record: RequestRecord) -> str:
-        if record.bucket in self._setup.bucket_names:
-            return record.bucket
-        tokens = record.prompt_tokens
-        if tokens is None:
-            return ""
-        for name, edge in zip(self._setup.bucket_names, self._setup.bucket_edges, strict=False):
-            if tokens <= edge:
-                return name
-        return self._setup.bucket_names[-1]
 
     def _thresholds_of(self, tenant: str, bucket: str) -> tuple[tuple[tuple[int, float], ...], ...]:
         """Per latency metric the thresholds (key, seconds) of a stratum."""
@@ -344,7 +243,7 @@ class BlockBuilder:
             self._keys[tenant, bucket] = found
         return found
 
-    def _count(self, record: RequestRecord, cell: _CellKey, end_s: float, marks: Any) -> None:
+    def _count(self, record: RequestRecord, cell: CellKey, end_s: float, marks: Any) -> None:
         last = self._at(end_s).tally(cell)
         last.outcomes[record.outcome] = last.outcomes.get(record.outcome, 0) + 1
         read = readings(record)
@@ -366,8 +265,8 @@ class BlockBuilder:
     def _count_value(
         self,
         record: RequestRecord,
-        cell: _CellKey,
-        counts: _Counts,
+        cell: CellKey,
+        counts: CountsOf,
         metric: str,
         reading: Reading,
         thresholds: tuple[tuple[int, float], ...],
@@ -375,32 +274,28 @@ class BlockBuilder:
     ) -> None:
         value = reading.value
         assert value is not None
-        counts.n += 1
-        index = bin_index(value)
-        counts.bins[index] = counts.bins.get(index, 0) + 1
+        counts.add(value)
         for key, seconds in thresholds:
             if value <= seconds:
                 counts.below[key] = counts.below.get(key, 0) + 1
             elif (metric, key) in marks:
                 continue
             elif reading.crossing_base_s is None:
-                counts.over[key] = counts.over.get(key, 0) + 1
+                counts.above(key)
             else:
                 self._mark(metric, key, cell, record.t_start_s + reading.crossing_base_s + seconds)
 
-    def _mark(self, metric: str, key: int, cell: _CellKey, time_s: float) -> None:
-        over = self._at(time_s).tally(cell).counts(metric).over
-        over[key] = over.get(key, 0) + 1
+    def _mark(self, metric: str, key: int, cell: CellKey, time_s: float) -> None:
+        self._at(time_s).tally(cell).counts(metric).above(key)
 
-    def _count_goodness(self, record: RequestRecord, cell: _CellKey, last: _Tally, read: Any, marks: Any) -> None:
+    def _count_goodness(self, record: RequestRecord, cell: CellKey, last: Tally, read: Any, marks: Any) -> None:
         state, is_attempted = goodness(record, read, self._setup.slo_us, self._attempted)
         for metric, counts_here in ((blocks.GOOD_FRACTION, is_attempted), (blocks.GOODPUT, record.outcome != "open")):
             if (metric, blocks.BINARY) in marks:
                 continue
             if state.good is False and (counts_here or state.bad_at_s is not None):
                 if state.bad_at_s is None:
-                    over = last.counts(metric).over
-                    over[blocks.BINARY] = over.get(blocks.BINARY, 0) + 1
+                    last.counts(metric).above(blocks.BINARY)
                 else:
                     self._mark(metric, blocks.BINARY, cell, record.t_start_s + state.bad_at_s)
             elif counts_here and state.good is None:
@@ -411,7 +306,7 @@ class BlockBuilder:
                 counts.below[blocks.BINARY] = counts.below.get(blocks.BINARY, 0) + 1
 
     @staticmethod
-    def _count_tokens(record: RequestRecord, last: _Tally) -> None:
+    def _count_tokens(record: RequestRecord, last: Tally) -> None:
         if record.outcome != "ok":
             return
         for metric, tokens in (
@@ -419,10 +314,7 @@ class BlockBuilder:
             (blocks.OUTPUT_TOKENS, record.output_tokens),
         ):
             if tokens is not None:
-                counts = last.counts(metric)
-                counts.n += 1
-                index = bin_index(float(tokens))
-                counts.bins[index] = counts.bins.get(index, 0) + 1
+                last.counts(metric).add(float(tokens))
 
     @staticmethod
     def _pair_values(read: tuple[Reading, ...]) -> tuple[tuple[float, bool] | None, ...]:
@@ -451,7 +343,7 @@ class BlockBuilder:
             dropped=dict(sorted(block.dropped.items())),
         )
 
-    def _scan_in_flight(self, block: _OpenBlock, end_s: float) -> None:
+    def _scan_in_flight(self, block: OpenBlock, end_s: float) -> None:
         """Count crossings of requests that are still running at the end of the block."""
         slo = self._setup.slo_us
         for flight in self._in_flight.values():
@@ -465,15 +357,13 @@ class BlockBuilder:
                 for key, seconds in thresholds:
                     if age > seconds and (metric, key) not in flight.marks:
                         flight.marks.add((metric, key))
-                        over = block.tally(flight.cell).counts(metric).over
-                        over[key] = over.get(key, 0) + 1
+                        block.tally(flight.cell).counts(metric).above(key)
             limits = [slo[blocks.E2E]] if blocks.E2E in slo else []
             limits += [slo[blocks.TTFT]] if waits_for_first and blocks.TTFT in slo else []
             if limits and age > min(limits) / 1e6 and (blocks.GOODPUT, blocks.BINARY) not in flight.marks:
                 for metric in (blocks.GOOD_FRACTION, blocks.GOODPUT):
                     flight.marks.add((metric, blocks.BINARY))
-                    over = block.tally(flight.cell).counts(metric).over
-                    over[blocks.BINARY] = over.get(blocks.BINARY, 0) + 1
+                    block.tally(flight.cell).counts(metric).above(blocks.BINARY)
 
     def _forget(self, end_s: float) -> None:
         """Drop ids and lost requests that are too old to matter; dictionaries keep the order of insertion."""
@@ -488,4 +378,4 @@ class BlockBuilder:
         lost = [k for k, f in self._in_flight.items() if end_s - f.record.t_start_s > self._setup.max_open_s]
         for key in lost:
             del self._in_flight[key]
-            self._block(self._next).drop("lost")
+            self._drop("lost")
