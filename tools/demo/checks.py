@@ -145,7 +145,7 @@ def load_parity(blocks: list[Block]) -> list[Finding]:
         served: Counter[str] = Counter()
         live: Counter[str] = Counter()
         pods: set[str] = set()
-        for block in (b for b in blocks if (b.stage, b.weight) == (stage, weight)):
+        for block in _loaded([b for b in blocks if (b.stage, b.weight) == (stage, weight)]):
             for cell in block.cells:
                 if cell.kind == "live":
                     live[cell.tenant] += cell.routed
@@ -154,6 +154,12 @@ def load_parity(blocks: list[Block]) -> list[Finding]:
                     pods.add(cell.pod)
         findings.extend(_parity(stage, weight, served, live, len(pods)))
     return findings
+
+
+def _loaded(blocks: list[Block]) -> list[Block]:
+    """Blocks of one step from the second in which the candidate served: before that its pods came up."""
+    served = [any(cell.variant == "candidate" and cell.kind != "probe" for cell in block.cells) for block in blocks]
+    return blocks[served.index(True) + 1 :] if any(served) else []
 
 
 def _parity(stage: str, weight: int, served: Counter[str], live: Counter[str], pods: int) -> list[Finding]:

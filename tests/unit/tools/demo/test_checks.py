@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
@@ -55,6 +56,20 @@ def test_load_parity_is_within_fifteen_percent(served: float, mix: float, holds:
     half = served * 500
     (finding,) = checks._parity("canary", 5, _counter(acme=half * mix, globex=half * (2 - mix)), _counter(**live), 1)
     assert finding[0] is holds
+
+
+def test_pods_that_come_up_are_no_missing_load() -> None:
+    def cell(variant: str, routed: int) -> Any:
+        return SimpleNamespace(variant=variant, kind="live", tenant="acme", pod=variant, routed=routed)
+
+    def shadow(*cells: Any) -> Any:
+        return SimpleNamespace(stage="shadow", weight=0, cells=cells)
+
+    before, first, full = (cell("stable", 400),), (cell("candidate", 50),), (cell("candidate", 200),)
+    blocks = [shadow(*before), shadow(*before, *first), *(shadow(*before, *full) for _ in range(3))]
+    ((holds, sentence),) = checks.load_parity(blocks)
+    assert not holds and "0.67" in sentence  # 200 of 600 live requests in two replicas' worth
+    assert checks.load_parity(blocks[:1]) == []
 
 
 def _counter(**values: float) -> Any:
