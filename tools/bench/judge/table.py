@@ -237,9 +237,9 @@ def _document(
 
 
 def publish(folder: Path, docs: Path) -> None:
-    """Copy table, figures and plot into `docs`; the tables of `boundary` and `promote` follow where they exist."""
+    """Copy table, figures and plot into `docs`; what `boundary`, `promote` and `fastest` wrote follows."""
     text = (folder / "judge-bench.md").read_text()
-    for name in ("boundary.md", "promote.md"):
+    for name in ("boundary.md", "promote.md", "fastest.md"):
         if (folder / name).exists():
             text += "\n#" + (folder / name).read_text()
     picture = "![wrong decisions and times to detection](judge-bench.svg)\n"
