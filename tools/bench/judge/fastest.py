@@ -1,8 +1,8 @@
 """`python -m tools.bench.judge.fastest`: how soon the last of 120 identical strata could pass at best.
 
-A yardstick for `promote`, whatever the test: one look at 5 %, at the best moment, known beforehand (phi 1.2 as in the bench). A test that
-may be looked at more than once, or that does not know the moment, is slower. Also what it would cost to count stable's
-history as baseline: false PASS at the exact bound when stable has become a little faster since.
+A yardstick for `promote`, whatever the test: one look at 5 %, at the best moment, known beforehand (phi 1.2 as in the
+bench). A test that may be looked at at any time, or that does not know the moment, is slower. Also what it would cost
+to count stable's history as baseline: false PASS at the exact bound when stable has become a little faster since.
 """
 
 import argparse
