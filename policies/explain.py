@@ -166,7 +166,7 @@ def _rows(judge: "Judge", number: int, now_s: float, result: Result) -> list[Gat
             pairs=0 if track.pairs is None else int(track.pairs.pairs[place]),
             correlation=None if correlation is None else _clean(correlation[place]),
         )
-        rows.append(_with_reason(row, check, is_shown))
+        rows.append(_with_reason(row, check, is_shown, (tenant, bucket) in judge.setup.thin))
     return rows
 
 
@@ -318,11 +318,11 @@ def _needed(
 # --- words ---
 
 
-def _with_reason(row: GateRow, check: Check, is_shown: bool) -> GateRow:
+def _with_reason(row: GateRow, check: Check, is_shown: bool, is_thin: bool) -> GateRow:
     from dataclasses import replace
 
     head = f"{row.tenant}, {bucket_words(row.bucket)}, {what(check)}"
-    return replace(row, reason=f"{head}: {_finding(row, check, is_shown)}")
+    return replace(row, reason=f"{head}: {_finding(row, check, is_shown, is_thin)}")
 
 
 def bucket_words(name: str) -> str:
@@ -345,7 +345,7 @@ def amount(value: float | None, check: Check) -> str:
     return f"{value:.3g} s" if value >= 1 else f"{value * 1000:.3g} ms"
 
 
-def _finding(row: GateRow, check: Check, is_shown: bool) -> str:
+def _finding(row: GateRow, check: Check, is_shown: bool, is_thin: bool) -> str:
     after = f"after {row.n_candidate} requests"
     if not is_shown:
         return "no traffic"
@@ -358,6 +358,8 @@ def _finding(row: GateRow, check: Check, is_shown: bool) -> str:
     span = _span(row, check)
     if row.verdict is Result.FAIL:
         return f"candidate {span} {after}"
+    if row.verdict is Result.PASS and is_thin:
+        return f"passes with its tenant, too thin to prove it alone: candidate {span} {after}"
     if row.verdict is Result.PASS:
         return f"within bounds, candidate {span} {after}"
     more = "" if row.needed_requests is None else f"; about {row.needed_requests} more requests needed"

@@ -139,15 +139,21 @@ def prepare(
         refused_share=refused / everything,
         warnings=tuple(warnings),
     )
-    return _with_merged(with_aims(setup, history, share), history, share)
+    return _with_thin(with_aims(setup, history, share), history, share)
 
 
-def _with_merged(setup: JudgeSetup, history: History, share: float) -> JudgeSetup:
-    """Thin strata of a tenant pass together with a neighbour where the policy allows it; said in the warnings."""
+def _with_thin(setup: JudgeSetup, history: History, share: float) -> JudgeSetup:
+    """Thin strata pass together with a neighbour, or with their tenant, where the policy allows it; said in the
+    warnings.
+    """
+    from policies.plan import merged_strata, thin_strata  # the planner reads the history and the setup
+
+    if setup.contract.thin_strata == "parentVeto":
+        thin = thin_strata(setup, history, share)
+        words = [f"{t}, {b}: too thin to pass in time; its tenant passes for it (parentVeto)" for t, b in thin]
+        return replace(setup, thin=thin, warnings=(*setup.warnings, *words))
     if setup.contract.thin_strata != "merge":
         return setup
-    from policies.plan import merged_strata  # the planner reads the history and the setup
-
     groups = merged_strata(setup, history, share)
     words = [f"{g[0][0]}: buckets {', '.join(b for _, b in g)} are too thin and pass together" for g in groups]
     return replace(setup, merged=groups, warnings=(*setup.warnings, *words))

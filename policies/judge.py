@@ -23,6 +23,7 @@ from policies.records import CANDIDATE, STABLE
 from policies.rollback import cell_weights, find_culprits
 from policies.sequential import Array
 from policies.setup import JudgeSetup, StratumSetup
+from policies.thin import passes_with_parent
 from policies.track import Track
 from policies.verdict import Culprit, Hold, Result, Verdict
 
@@ -149,6 +150,8 @@ class Judge:
         for number, (track, counts) in enumerate(zip(self.tracks, block.counts, strict=True)):
             track.step(counts, self.groups, is_of_step, block.pairs.get(number))
             track.latch(self.contract.alpha_promote)
+            if self.setup.thin and self.decides(self.checks[number]):
+                self._latch_thin(self.checks[number], track)
         for guard, counts in zip(self.guards, block.guards, strict=True):
             guard.step(counts, self.groups)
         self._observe(block, is_of_step)
@@ -156,6 +159,12 @@ class Judge:
         self._fire(block.end_s)
         if self.passed_at_s is None and self.fired is None and self.passes(block.end_s):
             self.passed_at_s = block.end_s
+
+    def _latch_thin(self, check: Check, track: Track) -> None:
+        """Strata that were declared too thin pass with their tenant unless they object."""
+        places = [place for place in map(self.strata.get, self.setup.thin) if place is not None]
+        passed = passes_with_parent(track, self.contract.alpha_promote, check.kind is CheckKind.GOODPUT_REL)
+        track.latched[places] |= passed[places]
 
     def _register(self, block: Block) -> None:
         """Number strata and revisions that appear for the first time."""

@@ -149,6 +149,12 @@ def merged_strata(setup: JudgeSetup, history: History, share: float) -> tuple[tu
     return tuple(tuple((r.tenant, r.bucket) for r in group) for group in groups)
 
 
+def thin_strata(setup: JudgeSetup, history: History, share: float) -> tuple[Stratum, ...]:
+    """Strata with traffic of which some check cannot pass within maxHold, in the order of the setup."""
+    rows = make_plan(setup, history, share).cannot_pass
+    return tuple(dict.fromkeys((r.tenant, r.bucket) for r in rows if r.rate_rps > 0 and r.minutes_90 is not None))
+
+
 def _need(row: PlanRow) -> int:
     return row.requests_needed_90 or 0
 

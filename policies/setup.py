@@ -58,8 +58,9 @@ class JudgeSetup:
     checks: the contract's, in order, with the kind that is really used (goodFraction may turn absolute); kappa: per
     check and level (stratum, tenant, bucket, global) the excess variance per request, `kappa_ratio` the same for the
     environment comparison of absolute checks; phi_floor: as used (4 without enough history); merged: groups of strata
-    that pass together; baseline: False on a first install; cancel_share, refused_share: stable's shares of cancelled
-    and of refused (4xx) requests; sketches: stable's history, for the planner.
+    that pass together; thin: strata for which their tenant may pass (`thinStrata: parentVeto`); baseline: False on a
+    first install; cancel_share, refused_share: stable's shares of cancelled and of refused (4xx) requests; sketches:
+    stable's history, for the planner.
     """
 
     contract: Contract
@@ -74,6 +75,7 @@ class JudgeSetup:
     cancel_share: float = 0.0
     refused_share: float = 0.0
     warnings: tuple[str, ...] = ()
+    thin: tuple[tuple[str, str], ...] = ()
 
     def thresholds(self) -> Thresholds:
         """What the recorder must count at the source."""
@@ -119,6 +121,7 @@ class JudgeSetup:
         data["kappa"], data["kappa_ratio"] = tuple(data["kappa"]), tuple(data["kappa_ratio"])
         data["merged"] = tuple(tuple((t, b) for t, b in group) for group in data["merged"])
         data["warnings"] = tuple(data["warnings"])
+        data["thin"] = tuple((t, b) for t, b in data.get("thin", ()))
         return JudgeSetup(**data)
 
 
