@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from manifests.catalog import Catalog, Switch
-from manifests.model import Setting, canonical_json
+from manifests.engines.profiles import Profile
+from manifests.model import Manifest, Setting, canonical_json
+from manifests.versions import bracket
 
 _UNORDERED = frozenset(
     {
@@ -80,8 +82,7 @@ class Meaning:
     note: str | None = None
 
 
-NOTHING = Meaning("none", (), "none")
-UNREAD = "no engine or library that is known reads it, and no argument uses it"
+UNUSED = "no argument uses it"
 
 
 def same(name: str, old: Any, new: Any) -> bool:
@@ -161,7 +162,26 @@ def meaning_of_env(variable: str, catalogs: Sequence[Catalog], opaque: bool) -> 
             )
     if opaque:
         return Meaning("environment", ("SCHED",), "semantic-exact", note="a script inside the image may read it")
-    return Meaning("environment", (), "none", note=UNREAD)
+    return Meaning("environment", (), "none", note=f"no engine or library that is known reads it, and {UNUSED}")
+
+
+def unread_by_engine(variable: str, profile: Profile, catalogs: Sequence[Catalog]) -> str | None:
+    """What to say of a variable with the engine's own prefix that no surveyed version reads; None for any other one,
+    also for those of the engine's plugins, which the survey does not cover."""
+    if not variable.startswith(profile.variables) or variable.startswith(profile.plugin_variables):
+        return None
+    if any(part.find(f"env:{variable}") is not None for part in catalogs):
+        return None
+    tail = next(variable.removeprefix(head) for head in profile.variables if variable.startswith(head))
+    flag = f"--{tail.lower().replace('_', '-')}"
+    twin = any(flag in part.spellings for part in catalogs)
+    return f"no version of {profile.title} reads it" + (f" (it reads the flag `{flag}`)" if twin else "")
+
+
+def surveyed(manifest: Manifest, catalogs: Sequence[Catalog]) -> bool:
+    """Whether the version of a manifest's engine lies inside the survey, so that what is not listed is not read."""
+    version = manifest.engine.family_version
+    return version is not None and any(None not in bracket(version, part.sampled) for part in catalogs)
 
 
 # setting of a pod -> meaning; keys are prefixes

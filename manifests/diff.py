@@ -9,7 +9,7 @@ group the lines by mechanism.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from manifests.lines import Change, Unknown, change, show
 from manifests.lint import findings_of
 from manifests.model import Finding, ImportResult, Manifest, canonical_json, plain
 
-__all__ = ["Diff", "PairingError", "Side", "Step", "by_importance", "by_manifest", "diff"]
+__all__ = ["Diff", "PairingError", "Side", "Step", "by_importance", "diff"]
 _CLASS_ORDER = {"semantic-exact": 0, "none": 0, "distribution-exact": 1, "approximate": 2, "contract-change": 3}
 _CONSEQUENCE_ORIGINS = frozenset({"derived", "hardware-default"})
 
@@ -245,7 +245,7 @@ def _written_differs(pairs: Iterable[tuple[Manifest, Manifest]], old: Side, new:
     ]
     if found[0] != found[1]:
         return True
-    if any(line.setting.startswith("env:") and line.why.endswith(compare.UNREAD) for line in lines):
+    if any(line.setting.startswith("env:") and line.why.endswith(compare.UNUSED) for line in lines):
         return True
     suspicious = bool(found[0] or found[1])
     return suspicious and any(
@@ -307,11 +307,3 @@ def by_importance(lines: Iterable[Change]) -> list[Change]:
             not c.counts,
         ),
     )
-
-
-def by_manifest(result: Diff) -> Mapping[str | None, list[Change]]:
-    """Lines of a diff grouped by the manifest that they belong to, in order (for screens)."""
-    out: dict[str | None, list[Change]] = {}
-    for line in result.changes:
-        out.setdefault(line.manifest, []).append(line)
-    return out

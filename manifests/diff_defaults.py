@@ -104,14 +104,12 @@ def _flips(
         first, second = part.default_at(switch, before), part.default_at(switch, after)
         if "bracketed" in (first.status, second.status):
             _bracketed(switch, first, second, before, after, unknown)
-        elif second.status == "known" and first.status in ("known", "absent"):
-            steps = _flip_steps(switch, part, before, after)
-            if first.status == "known" and not same(switch.name, first.value, second.value):
-                lines.append(_flip_line(switch, first.value, second.value, before, after, steps))
-            elif first.status == "absent" and steps and _later_flip(switch, part, before, after):
-                lines.append(_arrived_line(switch, part, second.value, before, after, steps))
-            elif first.status == "absent" and second.value is True:
-                arrived.append(switch.name)
+            continue
+        line = _flip(switch, part, first, second, before, after)
+        if line is not None:
+            lines.append(line)
+        elif first.status == "absent" and second.status == "known" and second.value is True:
+            arrived.append(switch.name)
     if arrived:
         text = (
             f"switches that {part.engine} {before} does not have and that are on by default in {after}: "
@@ -122,6 +120,27 @@ def _flips(
     if flipped:
         text = f"variables whose default differs between {part.engine} {before} and {after}: {', '.join(flipped)}"
         findings.append(make_finding("variable-defaults", text, new.source.file, new.source.path))
+
+
+def _flip(switch: Switch, part: Catalog, first: Default, second: Default, before: str, after: str) -> Change | None:
+    """The line of a default that differs for certain; None where it does not."""
+    sure = ("known", "arriving")
+    if first.status in sure and second.status in sure:
+        if same(switch.name, first.value, second.value):
+            return None
+        ends = [_sampled_from(part, side, found) for side, found in ((before, first), (after, second))]
+        missing = next((side for side, found in ((before, first), (after, second)) if found.status == "arriving"), None)
+        steps = _flip_steps(switch, part, *ends) + (f" ({missing} may not have the switch yet)" if missing else "")
+        return _flip_line(switch, first.value, second.value, steps)
+    if first.status == "absent" and second.status == "known" and _later_flip(switch, part, before, after):
+        return _arrived_line(switch, part, second.value, before, after, _flip_steps(switch, part, before, after))
+    return None
+
+
+def _sampled_from(part: Catalog, version: str, found: Default) -> str:
+    """The version itself; where the switch arrived around it, the sampled one above, which certainly has it."""
+    above = bracket(version, part.sampled)[1] if found.status == "arriving" else None
+    return above or version
 
 
 def _surveyed_flips(part: Catalog, before: str, after: str, old: Manifest, new: Manifest) -> list[str]:
@@ -166,7 +185,7 @@ def _flip_steps(switch: Switch, part: Catalog, before: str, after: str) -> str:
     return ", ".join(out)
 
 
-def _flip_line(switch: Switch, old: Any, new: Any, before: str, after: str, steps: str) -> Change:
+def _flip_line(switch: Switch, old: Any, new: Any, steps: str) -> Change:
     meaning = Meaning(
         switch.mechanism, switch.ledgers, switch.correctness, switch.fp_reorder, switch.witness, switch.note
     )

@@ -14,6 +14,7 @@ from typing import Any
 from manifests import compare
 from manifests.catalog import Catalog
 from manifests.compare import Meaning
+from manifests.engines.profiles import profile_of
 from manifests.engines.sources import twin_of
 from manifests.images import image_facts, split_image
 from manifests.lines import Change, change
@@ -35,6 +36,9 @@ _OFFLOAD = Meaning("kv_offload", ("KV", "COMM"), "semantic-exact", True, note="c
 _CHART = Meaning(
     "chart_values", ("SCHED",), "semantic-exact", True, note="the chart turns this value into something not read here"
 )
+_ADAPTERS = Meaning(
+    "lora", ("A",), "contract-change", note="the chart's controller loads adapters into the running engine"
+)
 _RESOURCE_FIELD = Meaning(
     "custom_resource",
     ("SCHED",),
@@ -46,6 +50,9 @@ _EXTRA = {
     "modelSpec": _CHART,
     "servingEngineSpec": _CHART,
     "routerSpec": _CHART,
+    "cacheserverSpec": _OFFLOAD,
+    "loraAdapters": _ADAPTERS,
+    "loraController": _ADAPTERS,
     "spec": _RESOURCE_FIELD,
     "inference": _RESOURCE_FIELD,
     "resource": _HARDWARE,
@@ -163,9 +170,18 @@ def environment_lines(old: Manifest, new: Manifest, catalogs: Sequence[Catalog],
             continue
         if _used_by_arguments(name, old, new):
             continue
-        meaning = compare.meaning_of_env(name, catalogs, opaque)
-        why = "the secret changed" if before == after else None
+        unread = None if opaque else _unread_variable(name, old, new, catalogs)
+        meaning = Meaning("environment", (), "none") if unread else compare.meaning_of_env(name, catalogs, opaque)
+        why = "the secret changed" if before == after else unread
         lines.append(change(f"env:{name}", before, after, "written", meaning, why))
+
+
+def _unread_variable(name: str, old: Manifest, new: Manifest, catalogs: Sequence[Catalog]) -> str | None:
+    """What to say of a variable that neither side's engine reads; None where that is not certain."""
+    if not (compare.surveyed(old, catalogs) and compare.surveyed(new, catalogs)):
+        return None
+    said = compare.unread_by_engine(name, profile_of(new.engine.family), catalogs)
+    return said and f"{said}, and {compare.UNUSED}"
 
 
 def _hash_differs(old: Manifest, new: Manifest, key: str) -> bool:

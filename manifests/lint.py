@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 
+from manifests import compare
 from manifests.codes import make_finding
 from manifests.engines.derived import accelerator_of
-from manifests.engines.grammar import catalogs_of, find_switch
+from manifests.engines.grammar import catalogs_of
 from manifests.engines.profiles import profile_of
 from manifests.layout import group_gpus, layout_of
 from manifests.model import Finding, ImportResult, Manifest
@@ -170,14 +171,9 @@ def _environment(manifest: Manifest) -> Iterator[tuple[str, str, str | None]]:
     profile, catalogs = profile_of(manifest.engine.family), catalogs_of(manifest.engine.name)
     for name, value in manifest.environment.items():
         used = isinstance(value, str) and len(value) > 1 and value in argv
-        own = name.startswith(profile.variables) if profile.variables else False
-        if own and not used and find_switch(catalogs, f"env:{name}") is None:
-            yield (
-                "env-unread",
-                f"env `{name}` is read by no version of {profile.title} in the catalogue; check its spelling, or "
-                "delete it",
-                "warning",
-            )
+        said = compare.unread_by_engine(name, profile, catalogs)
+        if said is not None and not used:
+            yield "env-unread", f"env `{name}` changes nothing: {said}; check its spelling, or delete it", "warning"
         if _FLAG_LOOKALIKE.match(name) and not used:
             yield (
                 "env-unread",

@@ -14,7 +14,6 @@ from typing import Any
 
 REDACTED = "<redacted>"
 LEVELS = ("error", "warning", "info")
-ROLES = ("server", "prefill", "decode", "worker", "frontend", "router", "sidecar")
 
 
 @dataclass(frozen=True, slots=True)

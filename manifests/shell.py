@@ -27,14 +27,13 @@ _NAME = re.compile(r"^[A-Za-z_]\w*$")
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command that the script would run: words, variables it sets for itself, whether it certainly runs, where
-    its output goes."""
+    """One command that the script would run: words, variables it sets for itself, whether it certainly runs, in the
+    background or not."""
 
     words: tuple[Token, ...]
     env: Mapping[str, Token] = field(default_factory=dict)
     certain: bool = True
     background: bool = False
-    replaces_shell: bool = False
     line: int = 1
 
 
@@ -303,7 +302,7 @@ class _Shell(Flow):
             rest = words[1:]
             while len(rest) > 2 and rest[0].text in ("-a", "-c", "-l"):
                 rest = rest[2:] if rest[0].text == "-a" else rest[1:]
-            self._emit(rest, prefix, background, line, replaces=True)
+            self._emit(rest, prefix, background, line)
             if not self.unsure and not background:
                 raise Exit
         elif name == "exit":
@@ -368,17 +367,13 @@ class _Shell(Flow):
         text = " ".join(word.text for word in words[1:])
         self.run_text(text, line)
 
-    def _emit(
-        self, words: list[Token], prefix: dict[str, Token], background: bool, line: int, replaces: bool = False
-    ) -> None:
+    def _emit(self, words: list[Token], prefix: dict[str, Token], background: bool, line: int) -> None:
         changed: dict[str, Token] = {}
         for name in self.exported:
             value = self.vars.get(name)
             if isinstance(value, Token) and self.original.get(name) != value:
                 changed[name] = value
-        self.out.commands.append(
-            Command(tuple(words), {**changed, **prefix}, self.unsure == 0, background, replaces, line)
-        )
+        self.out.commands.append(Command(tuple(words), {**changed, **prefix}, self.unsure == 0, background, line))
 
 
 def _first_error(node: Node) -> int:

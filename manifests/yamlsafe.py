@@ -44,16 +44,18 @@ class YamlRefused(Exception):
 
 class Text(str):
     """A string that knows its 1-based line (of its first character; None for one that a reader composed) and whether
-    it is a literal block."""
+    it is a literal block; ``origin``: which reader composed it. Slots, because a large file holds many of them."""
 
+    __slots__ = ("line", "literal", "origin")
     line: int | None
     literal: bool
-    raw: str
+    origin: str
 
 
 class Number(float):
     """A number whose spelling matters (``0.90`` in a place that wants text)."""
 
+    __slots__ = ("raw",)
     raw: str
 
 

@@ -62,7 +62,7 @@ class Switch:
 @dataclass(frozen=True, slots=True)
 class Default:
     """A default at a version: ``status`` known, unknown (not in the survey), absent (no such switch), bracketed
-    (flipped between)."""
+    (flipped between), arriving (the switch appeared between: absent, or ``value``)."""
 
     status: str
     value: Any = None
@@ -133,8 +133,11 @@ class Catalog:
         first, second = _as_default(switch, low), _as_default(switch, high)
         if first == second or below == above:
             return first
-        if first.status == second.status == "known":
-            return Default("bracketed", None, (first.value, second.value))
+        if first.status == "absent" and second.status == "known":
+            return Default("arriving", second.value)
+        stated = [found.value if found.status == "known" else text for found, text in ((first, low), (second, high))]
+        if all(text != ABSENT and text not in _UNKNOWN_DEFAULTS for text in (low, high)):
+            return Default("bracketed", None, (stated[0], stated[1]))
         return Default("unknown")
 
 
@@ -205,7 +208,7 @@ def _plain_text(written: str) -> Any:
     if written == "[]":
         return []
     head, dot, member = written.removesuffix(".value").partition(".")
-    if dot and member.isupper() and head[:1].isupper() and not head.isupper():
+    if dot and member.isidentifier() and member.isupper() and head[:1].isupper() and not head.isupper():
         return member.lower()
     return written
 

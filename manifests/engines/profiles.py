@@ -62,6 +62,7 @@ class Profile:
         underscores: whether ``_`` in a flag's name is ``-``.
         parts: catalogue name -> parts of the catalogue file that it holds (an engine with several programs).
         variables: prefixes of the engine's own environment variables, all of which the catalogue lists.
+        plugin_variables: prefixes of variables that plugins and builds of others read, which it does not list.
         in_patches: whether a patch without image may be taken for this engine by its flags.
         parallel: names of tensor, pipeline, data and context sizes.
         context, sequences, step_tokens, memory_share: settings of the longest sequence, the most sequences, the tokens
@@ -94,6 +95,7 @@ class Profile:
     listens_locally: bool = False
     metrics_switch: tuple[str, str] | None = None
     variables: tuple[str, ...] = ()
+    plugin_variables: tuple[str, ...] = ()
     resolved: str | None = None
     metric_prefixes: tuple[str, ...] = ()
     metrics: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -178,7 +180,16 @@ _PLAIN = (
     "listens_locally",
     "resolved",
 )
-_LISTS = ("entrypoint", "context", "sequences", "step_tokens", "memory_share", "variables", "metric_prefixes")
+_LISTS = (
+    "entrypoint",
+    "context",
+    "sequences",
+    "step_tokens",
+    "memory_share",
+    "variables",
+    "plugin_variables",
+    "metric_prefixes",
+)
 
 
 def _launcher(entry: Mapping[str, Any], name: str, style: str) -> Launcher:

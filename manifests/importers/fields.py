@@ -22,7 +22,7 @@ def added(text: Any, origin: str, line: int | None = None) -> Text:
     """An argument that an operator or a chart composes, with the place it comes from (``origin`` of a setting)."""
     out = Text(text_of(text))
     out.line, out.literal = line or line_of(text), False
-    out.origin = origin  # type: ignore[attr-defined]
+    out.origin = origin
     return out
 
 

@@ -75,6 +75,7 @@ def read_stack_values(obj: JsonObject, scope: Scope) -> list[Workload]:
             out.append(Workload(name, None, "values", path, {}, notes=(f"modelSpec `{name}` is not enabled",)))
             continue
         out.append(_model_spec(name, model, spec, path))
+    out = _with_the_rest(obj, out)
     if not out:
         note = "no modelSpec: the chart deploys no engine"
         out.append(Workload("values", None, "values", "servingEngineSpec", {}, notes=(note,)))
@@ -118,6 +119,29 @@ def _model_spec(name: str, model: JsonObject, spec: JsonObject, path: str) -> Wo
             **under("servingEngineSpec", left_over(spec, _READ_SPEC)),
         },
     )
+
+
+def _with_the_rest(obj: JsonObject, models: list[Workload]) -> list[Workload]:
+    """What stands beside the models: adapters that are loaded at run time and their controller, the cache server.
+
+    An adapter belongs to the model that it names, and to all of them where it names none of the file; what is switched
+    off is left out.
+    """
+    names = {workload.name for workload in models}
+    adapters = [entry for entry in items(obj.get("loraAdapters")) if entry.get("enabled") is not False]
+    controller, cache = mapping(obj.get("loraController")), mapping(obj.get("cacheserverSpec"))
+    shared = under("cacheserverSpec", left_over(cache, ()))
+    if controller.get("enableLoraController"):
+        shared |= under("loraController", left_over(controller, ()))
+    out = []
+    for workload in models:
+        if not workload.pod:
+            out.append(workload)
+            continue
+        own = [a for a in adapters if a.get("baseModel") == workload.name or a.get("baseModel") not in names]
+        named = {str(a.get("name") or f"adapter-{index}"): left_over(a, ("name",)) for index, a in enumerate(own)}
+        out.append(replace(workload, extra={**workload.extra, **shared, **under("loraAdapters", named)}))
+    return out
 
 
 def _secret(name: str, value: Any) -> list[JsonObject]:

@@ -61,6 +61,46 @@ def test_a_key_of_the_chart_shows_in_no_output_but_its_change_does() -> None:
     assert "abc123XYZ" not in str(result.to_json()) and "other456XYZ" not in str(result.to_json())
 
 
+ADAPTER = {
+    "name": "law",
+    "baseModel": "m",
+    "adapterSource": {"type": "local", "adapterPath": "/a", "credentials": "hf_abcdefgh12345678"},
+}
+
+
+def with_adapters(*adapters: dict[str, Any], on: bool = True, **more: Any) -> dict[str, Any]:
+    values = stack({"enableRouter": False})
+    return {**values, "loraAdapters": list(adapters), "loraController": {"enableLoraController": on, **more}}
+
+
+def test_adapters_that_the_chart_loads_at_run_time_are_compared_on_their_model() -> None:
+    moved = {**ADAPTER, "adapterSource": {"type": "local", "adapterPath": "/b"}}
+    result = diff(read(with_adapters(ADAPTER)), read(with_adapters(moved)))
+    lines = {line.setting: (line.old, line.new, line.mechanism, line.correctness) for line in result.changes}
+    assert lines["loraAdapters.law.adapterSource.adapterPath"] == ("/a", "/b", "lora", "contract-change")
+    assert "hf_abcdefgh12345678" not in str(result.to_json())
+    assert not diff(read(with_adapters(ADAPTER)), read(with_adapters(ADAPTER))).effective
+    added = diff(read(with_adapters()), read(with_adapters(ADAPTER)))
+    assert {line.mechanism for line in added.changes} == {"lora"} and added.effective
+
+
+def test_an_adapter_that_is_off_changes_nothing_and_its_controller_does() -> None:
+    off = {**ADAPTER, "enabled": False}
+    assert not diff(read(with_adapters()), read(with_adapters(off))).effective
+    assert changed([with_adapters(ADAPTER, on=False)], [with_adapters(ADAPTER)]) == [
+        ("loraController.enableLoraController", None)
+    ]
+    assert changed([with_adapters(replicaCount=1)], [with_adapters(replicaCount=2)]) == [
+        ("loraController.replicaCount", None)
+    ]
+
+
+def test_the_cache_server_of_the_chart_is_compared() -> None:
+    sides = [{**stack({"enableRouter": False}), "cacheserverSpec": {"serde": serde}} for serde in ("naive", "cachegen")]
+    result = diff(read(sides[0]), read(sides[1]))
+    assert [(line.setting, line.mechanism) for line in result.changes] == [("cacheserverSpec.serde", "kv_offload")]
+
+
 def test_prefill_and_decode_of_a_runtime_resource() -> None:
     part = {
         "model": {"modelURL": "org/m", "maxModelLen": 4096},

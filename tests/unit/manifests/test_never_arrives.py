@@ -25,11 +25,29 @@ def codes(result: Diff) -> set[str]:
         (SERVE + " '$EXTRA'", [], {"EXTRA": "--max-num-seqs 64"}),
         (SERVE, [], {"MAX_NUM_SEQS": "64"}),
         (SERVE + " -- --max-num-seqs=64", [], None),
+        (SERVE, [], {"VLLM_MAX_NUM_SEQS": "64"}),
     ],
 )
 def test_a_flag_that_never_arrives_is_an_error(text: str, behind: list[str], env: dict[str, str] | None) -> None:
     result = diff(shell(SERVE), shell(text, *behind, env=env))  # type: ignore[arg-type]
     assert not result.effective and "no-effective-change" in codes(result)
+
+
+def test_a_variable_that_no_version_reads_names_the_flag_to_write() -> None:
+    (line,) = diff(build_import(args=["m"]), build_import(args=["m"], env={"VLLM_MAX_NUM_SEQS": "64"})).changes
+    assert (line.correctness, line.ledgers) == ("none", ()) and "`--max-num-seqs`" in line.why
+
+
+@pytest.mark.parametrize(
+    ("image", "variable"),
+    [
+        ("vllm/vllm-openai:v0.11.0", "VLLM_ASCEND_ENABLE_NZ"),  # a plugin's
+        ("vllm/vllm-openai:v0.4.2", "VLLM_MAX_NUM_SEQS"),  # before the survey
+        ("vllm/vllm-openai:nightly", "VLLM_MAX_NUM_SEQS"),  # of no known version
+    ],
+)
+def test_a_variable_that_something_unsurveyed_may_read_stays_a_change(image: str, variable: str) -> None:
+    assert diff(build_import(image, args=["m"]), build_import(image, args=["m"], env={variable: "1"})).effective
 
 
 def test_the_first_word_behind_a_shell_text_is_its_name() -> None:

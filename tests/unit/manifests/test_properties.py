@@ -24,8 +24,10 @@ from manifests.render import render_text
 from manifests.shell import Token, read_script
 from tests.unit.manifests.builders import build_import, deployment
 
-SECONDS = float(os.environ.get("WEIGHLOCK_FUZZ_SECONDS", "20"))
+SECONDS = float(os.environ.get("WEIGHLOCK_FUZZ_SECONDS", "8"))  # more for a night: also WEIGHLOCK_FUZZ_SEED
 QUIET = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# each example imports, lints, computes and compares: fewer of them
+WHOLE = settings(QUIET, max_examples=25)
 
 flags = st.sampled_from(
     [
@@ -62,7 +64,7 @@ def check_everything(result: ImportResult) -> None:
         render_text(found)
 
 
-@QUIET
+@WHOLE
 @given(command_lines, st.randoms(use_true_random=False))
 def test_every_way_of_writing_a_command_line_means_the_same(
     pairs: list[tuple[str, Any]], chance: random.Random
@@ -79,7 +81,7 @@ def test_every_way_of_writing_a_command_line_means_the_same(
     assert diff(plain, script).changes == ()
 
 
-@QUIET
+@WHOLE
 @given(command_lines, command_lines)
 def test_a_diff_mirrors_and_names_each_setting_once(
     first: list[tuple[str, Any]], second: list[tuple[str, Any]]
@@ -128,7 +130,7 @@ kinds = st.sampled_from(
 )
 
 
-@QUIET
+@WHOLE
 @given(objects, kinds)
 def test_no_object_of_any_shape_breaks_an_import(obj: dict[str, Any], kind: str) -> None:
     check_everything(import_objects([{**obj, "kind": kind}]))
@@ -140,7 +142,7 @@ def paths(value: Any, prefix: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return found + [path for key, item in items for path in paths(item, (*prefix, key))]
 
 
-@QUIET
+@WHOLE
 @given(st.data(), json_values)
 def test_any_part_of_a_deployment_may_be_anything(data: st.DataObject, value: Any) -> None:
     document = deployment(
@@ -163,7 +165,7 @@ def test_no_shell_text_breaks_the_evaluation(text: str) -> None:
     read_script(text, {"A": Token("b")})
 
 
-@QUIET
+@WHOLE
 @given(
     st.lists(
         st.sampled_from(

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from manifests.catalog import load
+from manifests.catalog import load, parse_default
 from manifests.diff import Diff, diff
 from manifests.versions import bracket, version_key
 from tests.unit.manifests.builders import build_import
@@ -101,6 +101,26 @@ def test_an_unsampled_version_is_bracketed_by_its_neighbours() -> None:
     assert "prefix-caching-hash-algo" in unresolved
     assert not unresolved & {"gpu-memory-utilization", "enable-prefix-caching"}
     assert result.effective and "prefix-caching-hash-algo" not in {line.setting for line in result.changes}
+
+
+def test_a_default_that_the_engine_computed_is_bracketed_too() -> None:
+    unresolved = {entry.what for entry in between("0.10.1", "0.10.2").unresolved}
+    assert "guided-decoding-backend" in unresolved and "logprobs-mode" not in unresolved
+
+
+@pytest.mark.parametrize(("old", "new"), [("0.10.1", "0.32.0"), ("0.32.0", "0.10.1")])
+def test_a_switch_that_arrived_around_an_unsampled_version_and_flipped_later_is_a_line(old: str, new: str) -> None:
+    found = {line.setting: line for line in between(old, new).changes}
+    line = found["async-scheduling"]
+    assert {line.old, line.new} == {False, None} and "0.10.1 may not have the switch yet" in line.why
+    assert {"safetensors-load-strategy", "env:VLLM_ALLREDUCE_USE_SYMM_MEM"} <= set(found)
+    same = between("0.10.1", "0.10.2")
+    assert "async-scheduling" not in {line.setting for line in same.changes}
+
+
+def test_a_model_name_is_no_member_of_an_enumeration() -> None:
+    assert parse_default("Qwen/Qwen3-0.6B") == "Qwen/Qwen3-0.6B"
+    assert parse_default("MambaBackendEnum.TRITON") == "triton"
 
 
 def test_equal_unsampled_versions_are_equal() -> None:
