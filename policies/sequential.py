@@ -99,12 +99,22 @@ def ratio_llr(k_c: Array, k_b: Array, n_c: Array, n_b: Array, theta0: Array | fl
     return np.asarray(np.where((nc > 0) & (nb > 0), llr, 0.0))
 
 
+def over_alternatives(ufunc: np.ufunc, values: Array) -> Array:
+    """`ufunc.reduce` over the last axis, which is short: column by column, several times as fast, same result."""
+    if values.ndim != 2 or not 2 <= values.shape[1] < 8:
+        return np.asarray(ufunc.reduce(values, axis=-1))
+    found = ufunc(values[:, 0], values[:, 1])
+    for column in values.T[2:]:
+        ufunc(found, column, out=found)
+    return np.asarray(found)
+
+
 def log_sum(logs: Array) -> Array:
     """Logarithm of the sum of exp(logs) over the last axis."""
-    most = logs.max(axis=-1)
+    most = over_alternatives(np.maximum, logs)
     anchor = np.where(np.isfinite(most), most, 0.0)  # all alternatives gone: log 0 = -inf
     with np.errstate(divide="ignore"):
-        return np.asarray(anchor + np.log(np.exp(logs - anchor[..., None]).sum(axis=-1)))
+        return np.asarray(anchor + np.log(over_alternatives(np.add, np.exp(logs - anchor[..., None]))))
 
 
 def log_mean(logs: Array) -> Array:
@@ -192,11 +202,12 @@ class RestartBank:
         spend = np.where(self._age > 0, np.minimum(self._rate, self._unspent), 0.0)
         self._unspent = self._unspent - spend
         mass = self.mass + spend[:, None]
-        rows = np.flatnonzero(llr.any(axis=1))  # elsewhere the block says nothing
+        rows = np.flatnonzero(over_alternatives(np.logical_or, llr != 0.0))  # elsewhere the block says nothing
         if 2 * len(rows) < len(mass):
             mass[rows] *= np.exp(np.minimum(llr[rows], cap))
         else:
-            mass *= np.exp(np.minimum(llr, cap))
+            factor = np.minimum(llr, cap)
+            mass *= np.exp(factor, out=factor)
         self.mass = np.minimum(mass, CEILING, out=mass)
         self._age = self._age + 1
         turn = (self._age >= self._plan) & (self._age % self._plan == 0)
@@ -205,7 +216,7 @@ class RestartBank:
 
     def evidence(self) -> Array:
         """E per cell, shape [C]."""
-        return np.asarray(self.mass.mean(axis=1) + self._unspent)
+        return np.asarray(over_alternatives(np.add, self.mass) / self.mass.shape[1] + self._unspent)
 
     def state(self) -> dict[str, Array | NDArray[np.int64]]:
         """Arrays from which `load` goes on bit for bit."""

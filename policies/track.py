@@ -92,7 +92,7 @@ class Track:
         rate_c, rate_b = self._rates()
         phi = self._phi(rate_c, rate_b, self.relative, self.kappa)
         self.phi = phi[: self.strata.size]
-        self.fail.step(self.strata.spread(fail_llr) / phi[:, None], self.cap)
+        self.fail.step(self._tempered(fail_llr, phi), self.cap)
         if self.versus_stable is not None:
             self._step_environment(counts, fail_llr, rate_c, rate_b)
         if self.has_pass and takes_pass:
@@ -167,13 +167,19 @@ class Track:
         alone = self.quiet_b > self.alone_blocks
         self.pending = Counts(*(np.where(alone, 0.0, getattr(self.pending, f)) for f in _CARRIED))
         phi = self._phi(rate_c, rate_b, True, self.kappa_ratio)
-        llr = self.strata.spread(np.where(alone[:, None], fail_llr, ratio)) / phi[:, None]
-        self.versus_stable.step(llr, self.cap)
+        llr = np.where(alone[:, None], fail_llr, ratio) if alone.any() else ratio
+        self.versus_stable.step(self._tempered(llr, phi), self.cap)
         if self.stable_fail is None:
             return
         stable = self._shares()[0].llr(counts.k_b, counts.n_b)
         phi = self._phi(rate_b, rate_b, False, self.kappa)
-        self.stable_fail.step(self.strata.spread(stable) / phi[:, None], self.cap)
+        self.stable_fail.step(self._tempered(stable, phi), self.cap)
+
+    def _tempered(self, per_stratum: Array, phi: Array) -> Array:
+        """Ratios of all cells divided by their variance inflation, [C, J]."""
+        found = self.strata.spread(per_stratum)
+        found /= phi[:, None]
+        return found
 
     def _rates(self) -> tuple[Array, Array]:
         """Mean requests per block and cell of both arms, known before the block."""
