@@ -48,7 +48,7 @@ def good_change(story: Story) -> None:
         _approve_when_asked(story, act.attempt)
         rollout = story.follow("Completed", lambda r: ended(r, act.attempt))
         story.check(is_true(rollout, "Completed"), f"promoted and completed: {rollout['status'].get('message', '')}")
-        story.later("act B", lambda: _split_and_load(story, act))
+        story.later("act B", lambda: [*_split_and_load(story, act), _rejudged(story, act)])
 
 
 def bundle(story: Story) -> None:
@@ -75,6 +75,7 @@ def bundle(story: Story) -> None:
         world.apply("good")
         synced = story.follow("InSync after the stable revision was applied again", lambda r: is_true(r, "InSync"), 60)
         story.check(is_true(synced, "InSync"), "applying the stable revision again clears it")
+        story.later("act C", lambda: [_rejudged(story, act)])
 
 
 def late_break(story: Story) -> None:
@@ -101,7 +102,7 @@ def late_break(story: Story) -> None:
         screen.say(f"the last slow answer ended {time.monotonic() - since:.0f} s after the fault")
         for finding in checks.serves_what_was_stored(world, stable, before):
             story.check(*finding)
-        story.later("act D", lambda: _split_and_load(story, act))
+        story.later("act D", lambda: [*_split_and_load(story, act), _rejudged(story, act)])
 
 
 def epilogue(story: Story) -> None:
@@ -111,12 +112,6 @@ def epilogue(story: Story) -> None:
     world.stop_load()
     story.collect(wait=True)
     story.check(*checks.nobody_was_cut(checks.client_records(world.records_file)))
-    for act in story.acts:
-        if act.attempt:
-            answer = world.patient_evidence(f"/rejudge?attempt={act.attempt}")
-            count = len(answer["verdicts"])
-            sentence = f"{act.title.lower()}: {count} verdicts re-judged from stored counts, all the same"
-            story.check(count > 0 and all(entry["same"] for entry in answer["verdicts"]), sentence)
     screen.summary(story.acts)
 
 
@@ -167,3 +162,10 @@ def _split_and_load(story: Story, act: Act) -> list[Finding]:
     blocks = story.world.blocks(act.attempt)
     act.candidate_requests = checks.live_requests_that_met(blocks)
     return checks.split_within_band(story.world, act.attempt, blocks) + checks.load_parity(blocks)
+
+
+def _rejudged(story: Story, act: Act) -> Finding:
+    """Whether every verdict of an attempt comes out again from the stored counts alone."""
+    verdicts = story.world.patient_evidence(f"/rejudge?attempt={act.attempt}")["verdicts"]
+    same = len(verdicts) > 0 and all(entry["same"] for entry in verdicts)
+    return same, f"{len(verdicts)} verdicts re-judged from stored counts, all the same"
