@@ -126,7 +126,6 @@ CODES: dict[str, tuple[str, str, str]] = {
         "A referenced ConfigMap is not in the input.",
         "Add it: a diff without it cannot know the effective values.",
     ),
-    "missing-image": ("info", "A container has no image.", "None for a patch."),
     "missing-model": ("warning", "No model is named anywhere.", "Name it, or accept the engine's default."),
     "missing-value": ("error", "A flag that takes a value has none.", "Give the value."),
     "moving-tag": (
@@ -231,11 +230,6 @@ CODES: dict[str, tuple[str, str, str]] = {
         "info",
         "A switch that the older version does not have is on by default in the newer one.",
         "Read what it does before the update.",
-    ),
-    "diff-drift": (
-        "info",
-        "A setting may be changed at run time by an API of the engine.",
-        "Check the live configuration before comparing.",
     ),
 }
 

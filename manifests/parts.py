@@ -14,7 +14,8 @@ from manifests.engines import grammar
 from manifests.engines.profiles import catalog_files, profile_of, profiles
 from manifests.images import ImageFacts
 from manifests.importers.registry import JsonObject, Workload, items
-from manifests.launch import CommandLine, Launch
+from manifests.launch import CommandLine
+from manifests.starts import Launch
 
 SIMULATOR = "an inference simulator, no engine"
 

@@ -19,7 +19,7 @@ from manifests.engines import sources
 from manifests.engines.profiles import profile_of
 from manifests.images import ImageFacts, image_facts
 from manifests.importers.registry import JsonObject, Scope, Workload, items, text_list
-from manifests.launch import Arg, Context, read_command_line
+from manifests.launch import Context, read_command_line
 from manifests.model import (
     REDACTED,
     Backend,
@@ -34,6 +34,7 @@ from manifests.model import (
 )
 from manifests.parts import Container, Part, kind_engine, part_of
 from manifests.secrets import is_secret_env, is_secret_flag, salted_hash, scrub
+from manifests.starts import Arg
 from manifests.yamlsafe import Text
 
 MODEL_SETTINGS = ("model", "model-path", "model-id", "hf-repo", "model-name")

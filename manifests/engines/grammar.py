@@ -12,9 +12,9 @@ import re
 from manifests.catalog import Switch
 from manifests.engines.recognise import FLAG_LIKE, Found, Parsed, catalogs_of, find_switch, short
 from manifests.engines.taking import Taker
-from manifests.launch import Arg, Launch
 from manifests.model import REDACTED
 from manifests.secrets import is_secret_flag, redact_text
+from manifests.starts import Arg, Launch
 from manifests.versions import version_key
 
 __all__ = ["Found", "Parsed", "catalogs_of", "find_switch", "parse"]

@@ -15,9 +15,9 @@ from operator import is_
 from manifests import catalog
 from manifests.catalog import Catalog, Switch, canonical
 from manifests.engines.profiles import profile_of
-from manifests.launch import Arg, Launch
 from manifests.model import Setting
 from manifests.secrets import redact_text
+from manifests.starts import Arg, Launch
 
 _NEGATIVE = re.compile(r"^-\d+$|^-\d*\.\d+$")
 

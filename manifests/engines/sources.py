@@ -18,9 +18,10 @@ from manifests.catalog import Catalog, Switch
 from manifests.engines import grammar, values
 from manifests.engines.profiles import profile_of
 from manifests.importers.registry import Field
-from manifests.launch import Arg, CommandLine, Launch
+from manifests.launch import CommandLine
 from manifests.model import Engine, Setting
 from manifests.secrets import redact_text
+from manifests.starts import Arg, Launch
 from manifests.versions import version_key
 from manifests.yamlsafe import YamlRefused, load_all, text_of
 

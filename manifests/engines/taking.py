@@ -10,9 +10,9 @@ from typing import Any
 
 from manifests.engines import values
 from manifests.engines.recognise import Found, Recogniser, short
-from manifests.launch import Arg
 from manifests.model import REDACTED, Setting
 from manifests.secrets import is_secret_flag, redact_text
+from manifests.starts import Arg
 from manifests.versions import version_key
 
 _STORE_BOOLEAN = frozenset({"enable-chunked-prefill", "multi-step-stream-outputs", "enable-prefix-caching"})

@@ -172,7 +172,7 @@ def compare(engine: str, python: str, version: str) -> int:
     """Counts lines on which the two readings differ."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
     from manifests.engines.grammar import parse
-    from manifests.launch import Arg, Launch
+    from manifests.starts import Arg, Launch
 
     flags = ask(python, engine, "describe")
     lines = generate(flags, engine)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from manifests.engines.grammar import Parsed, parse
-from manifests.launch import Arg, Launch, find_launch
+from manifests.starts import Arg, Launch, find_launch
 
 
 def read(
