@@ -22,7 +22,7 @@ from controller.ports import DataPlane as DataPlanePort
 from controller.writes import manifests, variants
 from controller.writes.gate import GateSettings, GateWriter
 from crds.v1alpha1.common import API_VERSION
-from crds.v1alpha1.conditions import TERMINAL, ConditionType
+from crds.v1alpha1.conditions import TERMINAL, ConditionType, Reason
 from crds.v1alpha1.rollout import Condition, InferenceRolloutSpec, InferenceRolloutStatus
 from shadow.plan import TrafficPlan
 
@@ -79,6 +79,26 @@ class Actor:
         self._gates.forget(key)
         self._data_plane.forget(key)
         self._judgement.forget(key)
+
+    def tell_defect(self, namespace: str, name: str, error: Exception) -> None:
+        """Nobody foresaw this error: condition Stalled says so, everything else in status stays as it is."""
+        obj = self._cluster.get_cached("inferencerollouts", namespace, name)
+        if obj is None or not self._lease.is_held():
+            return
+        text = f"The operator met an error of its own ({type(error).__name__}: {str(error)[:300]}). Nothing moves; it "
+        text += f"tries again. Its log has it whole: look for the event `defect` of {namespace}/{name}."
+        old: dict[str, Any] = obj.get("status") or {}
+        before = {c["type"]: c for c in old.get("conditions") or ()}
+        stalled = make_stalled(
+            Terminal(Reason.OPERATOR_DEFECT, text),
+            self._clock.now(),
+            obj["metadata"].get("generation"),
+            before.get(ConditionType.STALLED.value),
+        )
+        before[stalled.type] = stalled.model_dump(by_alias=True, mode="json", exclude_none=True)
+        status = old | {"conditions": list(before.values())}
+        if status != old:
+            self._cluster.replace_status(obj, status)
 
     # --- the two writes whose order matters ---
 
@@ -185,17 +205,21 @@ def with_failure(status: InferenceRolloutStatus, failure: Retryable | Terminal, 
     """The status with a failure that only a person can mend as condition Stalled; others just retry."""
     if isinstance(failure, Retryable):
         return status
-    moved = to_short_text(s.now_s)
-    stalled = Condition(
+    old = next((c for c in s.status.conditions if c.type == ConditionType.STALLED), None)
+    before = old.model_dump(by_alias=True) if old is not None else None
+    stalled = make_stalled(failure, s.now_s, s.generation, before)
+    kept = tuple(stalled if c.type == stalled.type else c for c in status.conditions)
+    return status.model_copy(update={"conditions": kept})
+
+
+def make_stalled(failure: Terminal, now_s: float, generation: int | None, old: Mapping[str, Any] | None) -> Condition:
+    """Condition Stalled about a failure; its transition time is the old one's where that was true already."""
+    was_true = old is not None and old.get("status") == "True"
+    return Condition(
         type=ConditionType.STALLED.value,
         status="True",
         reason=failure.reason.value,
         message=str(failure)[:1000],
-        last_transition_time=moved,
-        observed_generation=s.generation,
+        last_transition_time=old["lastTransitionTime"] if old is not None and was_true else to_short_text(now_s),
+        observed_generation=generation,
     )
-    old = next((c for c in s.status.conditions if c.type == stalled.type), None)
-    if old is not None and old.status == "True":
-        stalled = stalled.model_copy(update={"last_transition_time": old.last_transition_time})
-    kept = tuple(stalled if c.type == stalled.type else c for c in status.conditions)
-    return status.model_copy(update={"conditions": kept})

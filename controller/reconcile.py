@@ -71,9 +71,10 @@ class Reconciler:
         except Terminal as error:
             log.warning("a person must act", rollout=key, reason=error.reason.value, why=str(error))
             self._queue.add(key, TERMINAL_RETRY_SECONDS)
-        except Exception:
+        except Exception as error:
             log.exception("defect", rollout=key)
             self._metrics.defects.inc()
+            self._tell_defect(namespace, name, error)
             self._queue.retry(key)
         else:
             self._queue.succeeded(key)
@@ -100,6 +101,12 @@ class Reconciler:
                 why=decision.message,
             )
         return decision.requeue_after_s
+
+    def _tell_defect(self, namespace: str, name: str, error: Exception) -> None:
+        try:
+            self._actor.tell_defect(namespace, name, error)
+        except (Retryable, Terminal) as again:
+            log.info("defect not told", rollout=f"{namespace}/{name}", why=str(again))
 
     def _refresh(self, namespace: str, name: str, error: Retryable) -> None:
         """After a conflict the cache may be behind what the server holds: read the object itself."""

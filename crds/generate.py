@@ -15,6 +15,7 @@ import yaml
 from pydantic import BaseModel
 
 from crds.admission import admission_objects
+from crds.rules import RULES
 from crds.v1alpha1 import conditions
 from crds.v1alpha1.action import RolloutActionSpec
 from crds.v1alpha1.common import GROUP, VERSION
@@ -40,47 +41,6 @@ _KEPT = (
     "maxItems",
 )
 _MAP_KEYS = {("InferenceRolloutSpec", "roles"): "name", ("InferenceRolloutStatus", "conditions"): "type"}
-_IMMUTABLE = {"rule": "self == oldSelf", "message": "spec is immutable; create another object"}
-
-
-def _exactly_one(*fields: str) -> dict[str, str]:
-    flags = ", ".join(f"has(self.{name})" for name in fields)
-    return {"rule": f"[{flags}].filter(x, x).size() == 1", "message": f"set exactly one of {', '.join(fields)}"}
-
-
-# Unions and order rules that the server checks; the models check the same for files that never meet a server.
-RULES: dict[str, list[dict[str, str]]] = {
-    "InferenceRolloutSpec": [
-        _exactly_one("template", "roles", "workloadRef"),
-        _exactly_one("policy", "policyRef"),
-        {
-            "rule": "!has(self.roles) || size(self.roles) < 2 "
-            "|| self.roles.filter(r, has(r.entrypoint) && r.entrypoint).size() == 1",
-            "message": "exactly one of several roles must be the entrypoint",
-        },
-    ],
-    "Role": [_exactly_one("template", "leaderWorkerTemplate")],
-    "Step": [_exactly_one("shadow", "canary", "ramp", "pause")],
-    "TenantSource": [_exactly_one("header", "apiKeyHash", "jwtClaim", "path")],
-    "Gate": [
-        {"rule": "has(self.margin) || has(self.limit)", "message": "a gate needs margin, limit or both"},
-        {
-            "rule": "has(self.percentile) == (self.metric in ['ttft', 'tpot', 'maxGap', 'e2e'])",
-            "message": "percentile belongs to ttft, tpot, maxGap and e2e, and they need one",
-        },
-        {
-            "rule": "!has(self.limit) || (self.limit.endsWith('%') || self.limit.endsWith('pp')) "
-            "== !(self.metric in ['ttft', 'tpot', 'maxGap', 'e2e'])",
-            "message": "limit has the wrong unit: latencies take a duration (2s), fractions a share (99.5%)",
-        },
-        {
-            "rule": "self.metric != 'goodput' || !has(self.limit)",
-            "message": "goodput is compared with stable: use margin",
-        },
-    ],
-    "RunManifestSpec": [_IMMUTABLE],
-    "RolloutActionSpec": [_IMMUTABLE],
-}
 
 
 class Structural:

@@ -17,6 +17,8 @@ from crds.v1alpha1.conditions import Reason
 FIELD_MANAGER = "weighlock"
 CONNECT_SECONDS = 3.0
 READ_SECONDS = 10.0
+_UNTYPED = "failed to create typed patch object"
+"""A server-side apply with a field that the kind does not have is answered 500, and will be for ever."""
 _RETRY_STATUSES = frozenset({401, 408, 409, 410, 429, 500, 502, 503, 504})
 
 
@@ -87,7 +89,7 @@ def refusal(method: str, path: str, status: int, data: bytes, retry_after: str |
     except (ValueError, AttributeError):
         message = data[:200].decode("utf-8", "replace")
     text = f"{method} {path}: {status} {message}"
-    if status in _RETRY_STATUSES:
+    if status in _RETRY_STATUSES and _UNTYPED not in message:
         delay_s = float(retry_after) if retry_after and retry_after.isdigit() else 1.0
         return Retryable(text, delay_s)
     return Terminal(Reason.PREFLIGHT_FAILED, text)

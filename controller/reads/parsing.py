@@ -4,9 +4,9 @@ Pure; called by observe.py and revisions.py.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from controller.core import freezing, times
 from controller.core.snapshot import Frozen, PersonAction
@@ -19,20 +19,34 @@ def parse_spec(raw: Mapping[str, Any]) -> InferenceRolloutSpec | str:
     try:
         return InferenceRolloutSpec.model_validate(raw)
     except ValidationError as error:
-        return f"spec.{first_error(error)} Correct it; nothing moves until then."
+        within = "." if error.errors(include_url=False)[0]["loc"] else ": "
+        return f"spec{within}{first_error(error)} Correct it; nothing moves until then."
 
 
 def first_error(error: ValidationError) -> str:
-    """Field and problem of a pydantic error, as a sentence."""
+    """Field and problem of a pydantic error, as a sentence; a contradiction between fields names them itself."""
     first = error.errors(include_url=False)[0]
-    path = ".".join(str(part) for part in first["loc"]) or "spec"
-    return f"{path}: {str(first['msg']).removeprefix('Value error, ')}."
+    path = ".".join(str(part) for part in first["loc"])
+    return (f"{path}: " if path else "") + f"{str(first['msg']).removeprefix('Value error, ')}."
 
 
 def known_status(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Status without fields of a newer release: a downgrade must read it too."""
-    known = {f.alias or name for name, f in InferenceRolloutStatus.model_fields.items()}
-    return {key: value for key, value in raw.items() if key in known}
+    """Status without fields of a newer release, at any depth: a downgrade must read it too."""
+    return _known_fields(InferenceRolloutStatus, raw)
+
+
+def _known_fields(model: type[BaseModel], raw: Mapping[str, Any]) -> dict[str, Any]:
+    names = {field.alias or name: field.annotation for name, field in model.model_fields.items()}
+    return {key: _known_part(names[key], value) for key, value in raw.items() if key in names}
+
+
+def _known_part(annotation: Any, value: Any) -> Any:
+    models = [t for t in (annotation, *get_args(annotation)) if isinstance(t, type) and issubclass(t, BaseModel)]
+    if not models:
+        return value
+    if isinstance(value, list):
+        return [_known_part(models[0], item) for item in value]
+    return _known_fields(models[0], value) if isinstance(value, Mapping) else value
 
 
 def read_stored(obj: Mapping[str, Any]) -> Frozen | None:

@@ -65,6 +65,7 @@ class Reason(StrEnum):
     SCHEMA_TOO_OLD = "SchemaTooOld"  # the API server's CRDs lack fields that this operator relies on
     MISSING_REFERENCE = "MissingReference"  # a ConfigMap named by the template does not exist
     ROUTE_CONFLICT = "RouteConflict"  # another rollout owns the same workload or route
+    OPERATOR_DEFECT = "OperatorDefect"  # the operator met an error of its own; nothing moves, its log has it whole
     # waiting
     WAITING_FOR_PODS = "WaitingForPods"  # candidate pods are not servable yet
     WAITING_FOR_DATA_PLANE = "WaitingForDataPlane"  # not every gate acknowledged the configuration

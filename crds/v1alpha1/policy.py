@@ -4,9 +4,9 @@ Read by policies/contract.py (the judge's numbers) and snapshotted into the RunM
 """
 
 from enum import StrEnum
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, WithJsonSchema, model_validator
 
 from crds.v1alpha1.common import ApiModel, Bytes, Decimal, Duration, Limit, Percentile, Probability, Ratio
 
@@ -66,10 +66,12 @@ class Preset(StrEnum):
 class TenantSource(ApiModel):
     """Where the tenant of a request is read; exactly one field."""
 
-    header: str | None = Field(None, description="Request header that names the tenant.")
+    header: str | None = Field(
+        None, pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$", description="Request header that names the tenant."
+    )
     api_key_hash: bool | None = Field(None, description="Salted hash of the API key.")
-    jwt_claim: str | None = Field(None, description="Claim of the bearer token (not verified here).")
-    path: int | None = Field(None, description="Path segment, counted from 0.")
+    jwt_claim: str | None = Field(None, min_length=1, description="Claim of the bearer token (not verified here).")
+    path: int | None = Field(None, ge=0, le=100, description="Path segment, counted from 0.")
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:
@@ -83,7 +85,9 @@ class Tenants(ApiModel):
     """Which tenants exist and which must pass."""
 
     from_: TenantSource = Field(TenantSource(header="x-tenant"), alias="from", description="Where a tenant is read.")
-    required: tuple[str, ...] = Field((), max_length=500, description="Tenants that must have traffic and pass.")
+    required: tuple[Annotated[str, Field(min_length=1, max_length=256)], ...] = Field(
+        (), max_length=500, description="Tenants that must have traffic and pass."
+    )
     other: OtherTenants = Field(OtherTenants.POOLED, description="What becomes of all other tenants.")
 
 
@@ -137,17 +141,25 @@ class Gate(ApiModel):
         return self
 
 
+OUTCOMES = (
+    "ok", "client_error", "server_error", "rejected", "timeout", "cancelled", "truncated", "empty", "open",
+)  # fmt: skip
+OutcomeName = Annotated[str, WithJsonSchema({"type": "string", "enum": list(OUTCOMES)})]
+
+
 class Outcomes(ApiModel):
     """Which outcomes count as attempted (the denominator of success and goodFraction)."""
 
-    attempted: tuple[str, ...] = Field(
-        ("ok", "server_error", "rejected", "timeout", "truncated", "empty"), description="Outcome names that count."
+    attempted: tuple[OutcomeName, ...] = Field(
+        ("ok", "server_error", "rejected", "timeout", "truncated", "empty"),
+        min_length=1,
+        max_length=len(OUTCOMES),
+        description="Outcome names that count.",
     )
 
     @model_validator(mode="after")
     def _known(self) -> Self:
-        known = {"ok", "client_error", "server_error", "rejected", "timeout", "cancelled", "truncated", "empty", "open"}
-        unknown = sorted(set(self.attempted) - known)
+        unknown = sorted(set(self.attempted) - set(OUTCOMES))
         if unknown or "ok" not in self.attempted:
             raise ValueError(f"unknown outcomes {unknown}" if unknown else "attempted must contain ok")
         return self

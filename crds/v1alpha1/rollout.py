@@ -52,9 +52,9 @@ class Role(ApiModel):
 class WorkloadRef(ApiModel):
     """A running workload that is adopted without a restart."""
 
-    api_version: str = Field(description="For example apps/v1.")
-    kind: str = Field(description="Deployment, StatefulSet or LeaderWorkerSet.")
-    name: str = Field(description="Its name in this namespace.")
+    api_version: str = Field(min_length=1, description="For example apps/v1.")
+    kind: str = Field(min_length=1, description="Deployment, StatefulSet or LeaderWorkerSet.")
+    name: str = Field(min_length=1, description="Its name in this namespace.")
 
 
 class ManifestSpec(ApiModel):
@@ -161,7 +161,7 @@ DEFAULT_STEPS = (
 class PolicyRef(ApiModel):
     """A RolloutPolicy of the same namespace."""
 
-    name: str = Field(description="Its name.")
+    name: str = Field(min_length=1, description="Its name.")
 
 
 class InferenceRolloutSpec(ApiModel):
@@ -170,7 +170,9 @@ class InferenceRolloutSpec(ApiModel):
     replicas: int = Field(1, ge=0, le=10000, description="Pods of the single role.")
     selector: dict[str, Any] | None = Field(None, description="Label selector; informative, for scale.")
     template: dict[str, Any] | None = Field(None, description="PodTemplateSpec of the single role.")
-    roles: tuple[Role, ...] | None = Field(None, max_length=8, description="Roles of a disaggregated workload.")
+    roles: tuple[Role, ...] | None = Field(
+        None, min_length=1, max_length=8, description="Roles of a disaggregated workload."
+    )
     workload_ref: WorkloadRef | None = Field(None, description="Adopt a running workload.")
     manifest: ManifestSpec = Field(ManifestSpec(), description="What a pod template cannot say.")
     policy_ref: PolicyRef | None = Field(None, description="RolloutPolicy of this namespace.")

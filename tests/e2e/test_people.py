@@ -202,6 +202,19 @@ WRONG: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("negative replicas", {"replicas": -1}, "spec.replicas"),
     ("template and roles", {"roles": [{"name": "a", "template": {}}]}, "template, roles, workloadRef"),
     ("unknown strategy", {"capacity": {"strategy": "hope"}}, "spec.capacity.strategy"),
+    ("falling weights", {"steps": [{"canary": {"weight": 50}}, {"ramp": {"weight": 20}}]}, "spec.steps"),
+    ("shadow later", {"steps": [{"canary": {"weight": 5}}, {"shadow": {}}]}, "spec.steps"),
+    ("nameless policy", {"policyRef": {"name": ""}}, "spec.policyRef.name"),
+)
+WRONG_POLICIES: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"gates": [{"metric": "ttft", "percentile": "100", "limit": "2s"}]}, "spec.gates[0].percentile"),
+    ({"gates": [{"metric": "success", "limit": "100%"}]}, "spec.gates[0].limit"),
+    ({"gates": [{"metric": "ttft", "percentile": "99", "margin": "1pp"}]}, "spec.gates[0].margin"),
+    ({"gates": [{"metric": "goodFraction", "margin": "1pp"}]}, "spec.slo"),
+    ({"lengthBuckets": {"edges": [2048, 512]}}, "spec.lengthBuckets.edges"),
+    ({"outcomes": {"attempted": ["timeout"]}}, "spec.outcomes.attempted"),
+    ({"evidence": {"alphaRollback": "0"}}, "spec.evidence.alphaRollback"),
+    ({"evidence": {"minStep": "2h", "maxHold": "1h"}}, "spec.evidence.minStep"),
 )
 
 
@@ -216,15 +229,16 @@ def test_a_wrong_rollout_is_refused_with_its_field_or_says_so_and_stops_nobody(c
     for what, change, field in WRONG:
         code, answer = create("wrong", {**chat.spec(), **change})
         assert code == 422 and field in answer["message"], f"{what}: {code} {answer.get('message')}"
-    falling = [{"canary": {"weight": 50}}, {"ramp": {"weight": 20}}]
     cases = {
-        "falling": ({"steps": falling}, "InvalidSpec", "steps"),
+        "misspelt": ({}, "PreflightFailed", "imagee"),
         "nobody": ({"policyRef": {"name": "nobody"}}, "PolicyMissing", "nobody"),
         "unmounted": ({}, "MissingReference", "no-such-map"),
     }
     try:
         for name, (change, _, _) in cases.items():
             spec = {**chat.spec(), "replicas": 1, "traffic": {"gateReplicas": 1}, **change}
+            if name == "misspelt":
+                spec["template"]["spec"]["containers"][0]["imagee"] = "x"
             if name == "unmounted":
                 spec["template"]["spec"]["volumes"][0]["configMap"]["name"] = "no-such-map"
             assert create(name, spec)[0] == 201
@@ -239,6 +253,15 @@ def test_a_wrong_rollout_is_refused_with_its_field_or_says_so_and_stops_nobody(c
         for name in cases:
             api.call("DELETE", f"{path}/{name}")
     wait_until("wrong rollouts to go", lambda: len(chat.namespace.call("GET", path)["items"]) == 1, 60)
+
+
+def test_a_policy_that_contradicts_itself_is_refused_with_its_field(system: System) -> None:
+    api, path = system.cluster.api(), f"/apis/{API}/namespaces/serving/rolloutpolicies"
+    usual = {"gates": [{"metric": "success", "limit": "90%"}]}
+    for change, field in WRONG_POLICIES:
+        body = {"apiVersion": API, "kind": "RolloutPolicy", "metadata": {"name": "wrong"}, "spec": usual | change}
+        code, answer = api.call("POST", path, body)
+        assert code == 422 and field in answer["message"], f"{change}: {code} {answer.get('message')}"
 
 
 class Trickle:

@@ -225,3 +225,6 @@ def test_refusals_are_sorted_by_who_can_mend_them() -> None:
     assert isinstance(conflict, Retryable) and "409" in str(conflict)
     busy = refusal("GET", "/x", 429, b"<html>", "7")
     assert isinstance(busy, Retryable) and busy.delay_s == 7.0
+    unknown = b'{"message": "failed to create typed patch object (a/b): .spec.imagee: field not declared in schema"}'
+    assert isinstance(refusal("PATCH", "/x", 500, unknown, None), Terminal)  # will be refused for ever
+    assert isinstance(refusal("PATCH", "/x", 500, b"{}", None), Retryable)

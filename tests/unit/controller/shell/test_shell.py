@@ -13,8 +13,10 @@ from controller.core.snapshot import JudgeView
 from controller.observe import Observer
 from controller.ports import Retryable
 from controller.queue import WorkQueue
+from controller.reads.parsing import known_status
 from controller.reconcile import Reconciler
 from controller.writes.gate import GateSettings
+from crds.v1alpha1.rollout import InferenceRolloutStatus
 from policies.verdict import Result
 from shadow.envoy.bootstrap import Upstream
 from shadow.plan import Stage, TrafficPlan
@@ -360,3 +362,62 @@ def test_a_service_of_another_rollout_is_not_taken(shell: Shell) -> None:
     assert shell.cluster.objects["services", NS, "llm"]["spec"]["selector"] == {"app": "legacy"}
     stalled = next(c for c in shell.status["conditions"] if c["type"] == "Stalled")
     assert stalled["reason"] == "RouteConflict"
+
+
+# --- what nobody foresaw ---
+
+
+def condition(shell: Shell, kind: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(c for c in shell.status["conditions"] if c["type"] == kind)
+    return found
+
+
+def test_an_error_of_our_own_is_told_on_the_rollout_and_forgotten_when_it_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shell = Shell()
+    shell.apply()
+    shell.run_to("Completed")
+    with monkeypatch.context() as broken:
+        broken.setattr("controller.reconcile.decide", lambda _snapshot: 1 / 0)
+        shell.once()
+        told = condition(shell, "Stalled")
+        assert (told["status"], told["reason"]) == ("True", "OperatorDefect")
+        assert "ZeroDivisionError" in told["message"]
+        assert shell.status["phase"] == "Completed"  # everything else stays as it was
+        version = shell.cluster.get_cached("inferencerollouts", NS, NAME)["metadata"].get("resourceVersion")
+        shell.once()
+        again = shell.cluster.get_cached("inferencerollouts", NS, NAME)["metadata"].get("resourceVersion")
+        assert again == version  # told once, however often it is tried
+    shell.once()
+    assert condition(shell, "Stalled")["status"] == "False"
+
+
+def test_status_of_a_newer_release_is_read_at_any_depth() -> None:
+    raw = {
+        "phase": "Ramp",
+        "newField": 1,
+        "step": {"index": 2, "newer": True},
+        "verdict": {"result": "PASS", "worst": {"tenant": "acme", "region": "eu"}},
+        "history": [{"attempt": 1, "revision": "a", "result": "Completed", "cost": "2"}],
+    }
+    status = InferenceRolloutStatus.model_validate(known_status(raw))
+    assert (status.step.index, status.history[0].attempt) == (2, 1)
+    assert status.verdict is not None and status.verdict.worst is not None
+    assert status.verdict.worst.tenant == "acme"
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"steps": [{"canary": {"weight": 5}}, {"ramp": {"weight": 5}}]}, "spec: steps: weights must rise"),
+        ({"steps": [{"canary": {"weight": 500}}]}, "spec.steps.0.canary.weight: "),
+        ({"policyRef": {"name": "x"}}, "spec: set exactly one of policy and policyRef"),
+    ],
+)
+def test_a_wrong_spec_names_its_field(spec: dict[str, Any], words: str) -> None:
+    shell = Shell()
+    shell.apply(**spec)
+    shell.once()
+    assert condition(shell, "Stalled")["reason"] == "InvalidSpec"
+    assert condition(shell, "Stalled")["message"].startswith(words)
