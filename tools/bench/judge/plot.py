@@ -26,7 +26,7 @@ def draw(path: Path, head: "Head", scenarios: Sequence[Scenario], found: Mapping
     left, right = figure.subplots(1, 2, width_ratios=(1.5, 1))
     _grid(left, judges, scenarios, found)
     _times(right, judges, scenarios, found)
-    figure.suptitle(f"judge-bench: {head.command} (code {head.code})", fontsize=10)
+    figure.suptitle(f"judge-bench: {head.command} (commit {head.commit}, digest {head.code})", fontsize=10)
     figure.savefig(path, metadata={"Date": None})
 
 

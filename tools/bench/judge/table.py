@@ -263,6 +263,8 @@ Our judge beside the rules of Argo Rollouts, Flagger and Kayenta and tests of fi
   30 one-minute P99s, exact. "All traffic": one metric; "per stratum": any of 120. L: failureLimit, T: threshold.
 - The first decision counts; comparability guards are left out (both arms serve alike). Brackets: 95 % (Clopper-Pearson
   for shares, order statistics for medians). Times are seconds after the warm-up, or after a late breach began.
+- Scenarios of one world (plain, bursty, heavy, Zipf) have the same requests of stable, and the candidate's dice, run by
+  run. After minute 36, when no peer looks any more, counts are drawn by the law of the requests, not each request.
 """
 
 
