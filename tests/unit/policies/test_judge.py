@@ -10,8 +10,9 @@ from policies.blocks import Block
 from policies.builder import BlockBuilder, builder_setup
 from policies.contract import Contract, ContractError
 from policies.history import prepare
-from policies.judge import Judge, rejudge
+from policies.judge import Judge
 from policies.records import RequestRecord
+from policies.rejudging import rejudge
 from policies.setup import JudgeSetup
 from policies.verdict import Hold, HoldReason, Result, Verdict
 from tests.unit.policies.conftest import (
