@@ -35,17 +35,15 @@ def version_key(text: str | None) -> Key | None:
 def bracket(version: str, sampled: Iterable[str]) -> tuple[str | None, str | None]:
     """The sampled versions around ``version``: (last not above, first not below); equal twice when it was sampled
     itself."""
+    return _bracket(version, tuple(sampled))
+
+
+@lru_cache(maxsize=1024)
+def _bracket(version: str, sampled: tuple[str, ...]) -> tuple[str | None, str | None]:
     key = version_key(version)
-    below: str | None = None
-    above: str | None = None
+    known = sorted((other, candidate) for candidate in sampled if (other := version_key(candidate)) is not None)
     if key is None:
         return None, None
-    for candidate in sorted(sampled, key=lambda item: version_key(item) or ((0,), 0, 0)):
-        other = version_key(candidate)
-        if other is None:
-            continue
-        if other <= key:
-            below = candidate
-        if other >= key and above is None:
-            above = candidate
-    return below, above
+    below = [candidate for other, candidate in known if other <= key]
+    above = [candidate for other, candidate in known if other >= key]
+    return below[-1] if below else None, above[0] if above else None

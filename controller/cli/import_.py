@@ -40,7 +40,8 @@ def _text(result: ImportResult) -> str:
         )
         out.append(f"  resources {', '.join(f'{key}={value}' for key, value in manifest.resources.items())}")
         out += [
-            f"  --{name:<32} {show(setting.value)}  ({setting.origin})" for name, setting in manifest.settings.items()
+            f"  {_spelt(name):<34} {show(setting.value)}  ({setting.origin})"
+            for name, setting in manifest.settings.items()
         ]
         out += [f"  ? {entry.what}: {entry.why}" for entry in manifest.unresolved]
         out += [f"  note: {manifest.reason}"] if manifest.reason else []
@@ -55,3 +56,8 @@ def _text(result: ImportResult) -> str:
         for warning in result.warnings
     ]
     return "\n".join(out) or ("" if result.refused else "nothing to read: the input holds no YAML document")
+
+
+def _spelt(name: str) -> str:
+    """A setting as its author writes it: a flag with dashes, a variable and a key of a config file without."""
+    return name if name.startswith(("env:", "llm_args.")) else f"--{name}"
