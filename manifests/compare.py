@@ -175,7 +175,7 @@ def unread_by_engine(variable: str, profile: Profile, catalogs: Sequence[Catalog
     tail = next(variable.removeprefix(head) for head in profile.variables if variable.startswith(head))
     flag = f"--{tail.lower().replace('_', '-')}"
     twin = any(flag in part.spellings for part in catalogs)
-    return f"no version of {profile.title} reads it" + (f" (it reads the flag `{flag}`)" if twin else "")
+    return f"no surveyed version of {profile.title} reads it" + (f" (it reads the flag `{flag}`)" if twin else "")
 
 
 def surveyed(manifest: Manifest, catalogs: Sequence[Catalog]) -> bool:
