@@ -24,6 +24,7 @@ from controller.writes.gate import GateSettings, GateWriter
 from crds.v1alpha1.common import API_VERSION
 from crds.v1alpha1.conditions import TERMINAL, ConditionType, Reason
 from crds.v1alpha1.rollout import Condition, InferenceRolloutSpec, InferenceRolloutStatus
+from manifests.secrets import redact_text
 from shadow.plan import TrafficPlan
 
 log = structlog.get_logger("weighlock.act")
@@ -85,8 +86,10 @@ class Actor:
         obj = self._cluster.get_cached("inferencerollouts", namespace, name)
         if obj is None or not self._lease.is_held():
             return
-        text = f"The operator met an error of its own ({type(error).__name__}: {str(error)[:300]}). Nothing moves; it "
-        text += f"tries again. Its log has it whole: look for the event `defect` of {namespace}/{name}."
+        text = (
+            f"The operator met an error of its own ({type(error).__name__}: {redact_text(str(error)[:300])}). Nothing "
+        )
+        text += f"moves; it tries again. Its log has it whole: look for the event `defect` of {namespace}/{name}."
         old: dict[str, Any] = obj.get("status") or {}
         before = {c["type"]: c for c in old.get("conditions") or ()}
         stalled = make_stalled(

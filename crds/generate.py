@@ -15,7 +15,7 @@ import yaml
 from pydantic import BaseModel
 
 from crds.admission import admission_objects
-from crds.rules import RULES
+from crds.rules import ROLLOUT_NAME, RULES, Rule
 from crds.v1alpha1 import conditions
 from crds.v1alpha1.action import RolloutActionSpec
 from crds.v1alpha1.common import GROUP, VERSION
@@ -106,6 +106,7 @@ def make_crd(
     status: type[BaseModel] | None = None,
     columns: list[dict[str, Any]],
     scale: bool = False,
+    rules: list[Rule] | None = None,
     description: str,
 ) -> dict[str, Any]:
     """One CustomResourceDefinition. Columns are printer columns beside the age."""
@@ -135,6 +136,7 @@ def make_crd(
                 "description": description,
                 "required": ["spec"],
                 "properties": properties,
+                **({"x-kubernetes-validations": rules} if rules else {}),
             }
         },
         "additionalPrinterColumns": [*columns, _column("Age", ".metadata.creationTimestamp", "date")],
@@ -163,6 +165,7 @@ def make_crds() -> dict[str, dict[str, Any]]:
             InferenceRolloutSpec,
             status=InferenceRolloutStatus,
             scale=True,
+            rules=[ROLLOUT_NAME],
             description="A served LLM workload whose updates are weighed before they carry traffic.",
             columns=[
                 _column("Phase", ".status.phase"),

@@ -33,6 +33,12 @@ def _between(field: str, low: str, high: str, message: str) -> Rule:
 
 _IMMUTABLE = _rule("self == oldSelf", "spec is immutable; create another object")
 
+ROLLOUT_NAME = _rule(
+    "self.metadata.name.matches('^[a-z]([-a-z0-9]{0,56}[a-z0-9])?$')",
+    "metadata.name must begin with a letter and have at most 58 letters, digits and dashes: its Service is <name>-gate",
+)
+"""Of the whole object; the server takes no `fieldPath` into metadata."""
+
 RULES: dict[str, list[Rule]] = {
     "InferenceRolloutSpec": [
         _exactly_one("template", "roles", "workloadRef"),

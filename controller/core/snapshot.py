@@ -73,6 +73,7 @@ class Pod:
     restarts: int = 0
     oom_killed: bool = False
     crash: str = ""
+    waiting: str = ""  # why a container cannot start, as the kubelet says it
     unschedulable: str = ""
     product: str = ""
 

@@ -222,5 +222,6 @@ def _pod_state(pod: Pod) -> str:
     if pod.unschedulable:
         return f"{pod.name} has no place"
     if not pod.ready:
-        return f"{pod.name} is not ready" + (f" ({pod.crash})" if pod.crash else "")
+        why = pod.crash or pod.waiting
+        return f"{pod.name} is not ready" + (f" ({why})" if why else "")
     return f"{pod.name} is ready but answered no completion" + (f" ({pod.probe_error})" if pod.probe_error else "")

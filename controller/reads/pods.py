@@ -36,6 +36,7 @@ def make_pod(obj: Mapping[str, Any]) -> Pod:
         restarts=sum(int(c.get("restartCount") or 0) for c in containers),
         oom_killed=any(t.get("reason") == "OOMKilled" for t in ended),
         crash=_last_words(bad[-1]) if bad else "",
+        waiting=next(filter(None, map(_waits_for, containers)), ""),
         unschedulable=str(placed.get("message") or "no node fits") if is_unplaced else "",
     )
 
@@ -69,6 +70,15 @@ def _condition(obj: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
 def _ended(container: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
     found: Mapping[str, Any] | None = (container.get(name) or {}).get("terminated")
     return found
+
+
+def _waits_for(container: Mapping[str, Any]) -> str:
+    """Why a container cannot even start (an image that cannot be pulled, a Secret that is missing)."""
+    waiting = (container.get("state") or {}).get("waiting") or {}
+    if waiting.get("reason") in (None, "ContainerCreating", "PodInitializing"):
+        return ""
+    message = redact_text(" ".join(str(waiting.get("message") or "").split())[:300])
+    return f"{waiting['reason']}: {message}" if message else str(waiting["reason"])
 
 
 def _last_words(ended: Mapping[str, Any]) -> str:

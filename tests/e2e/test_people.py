@@ -229,6 +229,9 @@ def test_a_wrong_rollout_is_refused_with_its_field_or_says_so_and_stops_nobody(c
     for what, change, field in WRONG:
         code, answer = create("wrong", {**chat.spec(), **change})
         assert code == 422 and field in answer["message"], f"{what}: {code} {answer.get('message')}"
+    for name in ("dotted.name", "x" * 59):
+        code, answer = create(name, chat.spec())
+        assert code == 422 and "metadata.name" in answer["message"], f"{name}: {code} {answer.get('message')}"
     cases = {
         "misspelt": ({}, "PreflightFailed", "imagee"),
         "nobody": ({"policyRef": {"name": "nobody"}}, "PolicyMissing", "nobody"),

@@ -130,3 +130,10 @@ def test_loopback_values_reach_every_flag() -> None:
     ]
     assert f"--advertise-xds={values['operator']['xdsBind']}" in args
     assert f"--recorder-url=http://{values['recorder']['bind']}" in args
+
+
+def test_a_slow_start_of_the_operator_is_no_reason_to_end_it() -> None:
+    pod = of_kind(render(), "Deployment")["weighlock-operator"]["spec"]["template"]["spec"]
+    started = pod["containers"][0]["startupProbe"]
+    assert started["periodSeconds"] * started["failureThreshold"] >= 300
+    assert started["httpGet"] == pod["containers"][0]["livenessProbe"]["httpGet"]

@@ -1,6 +1,7 @@
 """Observe, decide, act over small fakes: order of writes, conflicts, a silent API server, equality of what serves."""
 
 import itertools
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -11,11 +12,12 @@ from controller.core import variants
 from controller.core.machine import decide
 from controller.core.snapshot import JudgeView
 from controller.observe import Observer
-from controller.ports import Retryable
+from controller.ports import Retryable, Terminal
 from controller.queue import WorkQueue
 from controller.reads.parsing import known_status
 from controller.reconcile import Reconciler
 from controller.writes.gate import GateSettings
+from crds.v1alpha1.conditions import Reason
 from crds.v1alpha1.rollout import InferenceRolloutStatus
 from policies.verdict import Result
 from shadow.envoy.bootstrap import Upstream
@@ -421,3 +423,59 @@ def test_a_wrong_spec_names_its_field(spec: dict[str, Any], words: str) -> None:
     shell.once()
     assert condition(shell, "Stalled")["reason"] == "InvalidSpec"
     assert condition(shell, "Stalled")["message"].startswith(words)
+
+
+def test_c105_what_is_told_holds_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    shell = Shell()
+    shell.apply()
+    shell.run_to("Completed")
+
+    def fail(_snapshot: object) -> None:
+        raise ValueError("unexpected argument --api-key sk-marker123456789012345")
+
+    monkeypatch.setattr("controller.reconcile.decide", fail)
+    shell.once()
+    told = condition(shell, "Stalled")
+    assert told["reason"] == "OperatorDefect" and "sk-marker" not in str(shell.status)
+
+
+def test_c115_what_the_api_server_refuses_for_ever_is_told_on_the_rollout(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply = shell.cluster.apply
+
+    def refuse(obj: Mapping[str, Any], plural: str) -> dict[str, Any]:
+        if plural == "deployments" and "gate" not in obj["metadata"]["name"]:
+            raise Terminal(Reason.PREFLIGHT_FAILED, "422 spec.selector: field is immutable")
+        return apply(obj, plural)
+
+    shell.apply()
+    shell.run_to("Completed")
+    stable = shell.status["stable"]
+    with monkeypatch.context() as refusing:
+        refusing.setattr(shell.cluster, "apply", refuse)
+        shell.apply("vllm/vllm-openai:v0.32.0")
+        shell.run_to("Shadow")
+        for _ in range(3):
+            shell.once()
+        told = condition(shell, "Stalled")
+        assert told["status"] == "True" and "spec.selector: field is immutable" in told["message"]
+        assert shell.status["stable"] == stable and shell.status["step"]["weight"] == 0
+    for _ in range(3):
+        shell.once()
+    assert condition(shell, "Stalled")["status"] == "False"
+
+
+def test_c75_what_others_write_into_a_running_variant_starts_no_attempt(shell: Shell) -> None:
+    shell.apply()
+    shell.run_to("Completed")
+    attempt, stable = shell.status["attempt"], shell.status["stable"]
+    live = shell.cluster.objects["deployments", NS, variants.variant_name(NAME, stable, "server")]
+    template = live["spec"]["template"]
+    template["metadata"]["annotations"] = {"sidecar.istio.io/status": "injected"}
+    template["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "2"}}  # an autoscaler's
+    for replicas in (3, 5) * 5:
+        shell.apply(replicas=replicas)
+        shell.once()
+    assert (shell.status["attempt"], shell.status["stable"]) == (attempt, stable)
+    assert shell.status["phase"] == "Completed"

@@ -114,3 +114,12 @@ def test_a_candidate_that_had_nothing_to_answer_yet_is_not_silent() -> None:
     world.say("INCONCLUSIVE", HoldReason.TELEMETRY_SILENT)
     world.run_to(Phase.CANARY)
     assert world.status.step.weight == 5
+
+
+def test_why_a_container_cannot_start_is_told() -> None:
+    world = installed().apply("v2")
+    world.run_to(Phase.SHADOW)
+    world.step()
+    world.pods[rev_of("v2")] = {"ready": False, "waiting": "ErrImagePull: no such image"}
+    world.step()
+    assert "is not ready (ErrImagePull: no such image)" in world.status.message
