@@ -8,7 +8,8 @@ from typing import Any
 
 import httpx
 
-from controller.ports import Retryable
+from controller.ports import Retryable, Terminal
+from crds.v1alpha1.conditions import Reason
 from policies.blocks import Block
 from shadow.protocol import PROTOCOL, UNSTATED
 
@@ -30,7 +31,7 @@ def check_protocol(said: object) -> None:
 
 
 class RecorderClient:
-    """Calls to one recorder. Raises Retryable for anything but an answer."""
+    """Calls to one recorder. Raises Retryable for anything but an answer; Terminal where it will never take a body."""
 
     def __init__(self, url: str, timeout_seconds: float = 10.0, http: httpx.Client | None = None) -> None:
         self._http = http or httpx.Client(base_url=url.rstrip("/"), timeout=timeout_seconds, trust_env=False)
@@ -70,11 +71,20 @@ class RecorderClient:
             answer = self._http.request(method, f"/v1/rollouts/{rollout}/{what}", **given)
             if none_on_404 and answer.status_code == 404:
                 return None
+            if method == "PUT" and answer.status_code in (400, 422):
+                raise Terminal(Reason.RECORDER_INCOMPATIBLE, _not_understood(what, answer.text))
             if answer.is_error:
                 raise Retryable(f"the recorder refuses {method} {what}: {answer.status_code} {answer.text[:300]}", 5.0)
             return answer.json()
         except (httpx.HTTPError, ValueError) as error:
             raise Retryable(f"the recorder does not answer {method} {what}: {error}", 2.0) from error
+
+
+def _not_understood(what: str, said: str) -> str:
+    return (
+        f"The recorder does not understand this operator's {what} ({said[:200]}): they are of different releases."
+        " Update the older one (one `helm upgrade` with one image tag does it)."
+    )
 
 
 def _block(raw: Mapping[str, Any], about: Mapping[str, Any]) -> Block:

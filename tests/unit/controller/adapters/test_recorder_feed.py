@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from fastapi.testclient import TestClient
 
@@ -12,7 +13,8 @@ from controller.adapters.calibration import Calibrations
 from controller.adapters.recorder import Judgements, kept_setup
 from controller.adapters.recorder_client import OtherRelease, RecorderClient, check_protocol
 from controller.judging import AttemptJudge
-from controller.ports import Retryable
+from controller.ports import Retryable, Terminal
+from crds.v1alpha1.conditions import Reason
 from policies.blocks import Block, Cell
 from policies.contract import contract_from_mapping
 from policies.history import prepare
@@ -230,3 +232,20 @@ def test_late_blocks_of_the_step_before_are_no_evidence_of_this_one() -> None:
     judge.add(block(2, 1, "ok", step=0))
     judge.add(block(2, 1, "ok", step=0))
     assert judge.last_seq == 2 and judge.verdict(BEGAN + 15.0).step == 1
+
+
+def test_a_setup_that_the_recorder_never_takes_is_for_a_person() -> None:
+    said: list[int] = []
+
+    def answer(_request: httpx.Request) -> httpx.Response:
+        return httpx.Response(said[-1], json={"detail": "setup: unexpected field 'thin'"})
+
+    http = httpx.Client(transport=httpx.MockTransport(answer), base_url="http://recorder")
+    client = RecorderClient("http://recorder", http=http)
+    said.append(400)
+    with pytest.raises(Terminal) as refused:
+        client.put_setup("ns/chat", {})
+    assert refused.value.reason is Reason.RECORDER_INCOMPATIBLE and "thin" in str(refused.value)
+    said.append(503)
+    with pytest.raises(Retryable):
+        client.put_setup("ns/chat", {})
