@@ -123,24 +123,20 @@ def _flips(
 
 
 def _flip(switch: Switch, part: Catalog, first: Default, second: Default, before: str, after: str) -> Change | None:
-    """The line of a default that differs for certain; None where it does not."""
-    sure = ("known", "arriving")
-    if first.status in sure and second.status in sure:
+    """The line of a default that differs for certain, in a switch that the new version certainly has; else None."""
+    if second.status != "known":
+        return None
+    if first.status in ("known", "arriving"):
         if same(switch.name, first.value, second.value):
             return None
-        ends = [_sampled_from(part, side, found) for side, found in ((before, first), (after, second))]
-        missing = next((side for side, found in ((before, first), (after, second)) if found.status == "arriving"), None)
-        steps = _flip_steps(switch, part, *ends) + (f" ({missing} may not have the switch yet)" if missing else "")
+        if first.status == "known":
+            return _flip_line(switch, first.value, second.value, _flip_steps(switch, part, before, after))
+        above = bracket(before, part.sampled)[1] or before  # the sampled version that has the switch
+        steps = f"{_flip_steps(switch, part, above, after)} ({before} may not have the switch yet)"
         return _flip_line(switch, first.value, second.value, steps)
-    if first.status == "absent" and second.status == "known" and _later_flip(switch, part, before, after):
+    if first.status == "absent" and _later_flip(switch, part, before, after):
         return _arrived_line(switch, part, second.value, before, after, _flip_steps(switch, part, before, after))
     return None
-
-
-def _sampled_from(part: Catalog, version: str, found: Default) -> str:
-    """The version itself; where the switch arrived around it, the sampled one above, which certainly has it."""
-    above = bracket(version, part.sampled)[1] if found.status == "arriving" else None
-    return above or version
 
 
 def _surveyed_flips(part: Catalog, before: str, after: str, old: Manifest, new: Manifest) -> list[str]:
