@@ -4,7 +4,7 @@ Read by generate.py alone. The models check the same for files that never meet a
 change together. `fieldPath` is what the server names in its refusal.
 """
 
-Rule = dict[str, str]
+Rule = dict[str, str | bool]
 
 _LATENCIES = "['ttft', 'tpot', 'maxGap', 'e2e']"
 _WEIGHT = "has(s.canary) ? s.canary.weight : s.ramp.weight"
@@ -13,7 +13,8 @@ _WEIGHTS = f"{_LIVE}.map(s, {_WEIGHT})"
 
 
 def _rule(rule: str, message: str, field: str = "") -> Rule:
-    return {"rule": rule, "message": message} | ({"fieldPath": f".{field}"} if field else {})
+    found: Rule = {"rule": rule, "message": message}
+    return found | {"fieldPath": f".{field}"} if field else found
 
 
 def _exactly_one(*fields: str) -> Rule:
@@ -26,6 +27,12 @@ def _if_set(field: str, rule: str, message: str) -> Rule:
     return _rule(f"!has(self.{field}) || ({rule})", message, field)
 
 
+def _when_changed(rule: Rule) -> Rule:
+    """A rule that an object from before it need not keep: its status can be written, and it can be deleted."""
+    kept = "oldSelf.hasValue() && oldSelf.value() == self"
+    return rule | {"rule": f"({kept}) || ({rule['rule']})", "optionalOldSelf": True}
+
+
 def _between(field: str, low: str, high: str, message: str) -> Rule:
     value = f"double(self.{field})"
     return _if_set(field, f"{value} > {low} && {value} < {high}", message)
@@ -34,9 +41,9 @@ def _between(field: str, low: str, high: str, message: str) -> Rule:
 _IMMUTABLE = _rule("self == oldSelf", "spec is immutable; create another object")
 
 ROLLOUT_NAME = _rule(
-    "self.metadata.name.matches('^[a-z]([-a-z0-9]{0,56}[a-z0-9])?$')",
+    "oldSelf.hasValue() || self.metadata.name.matches('^[a-z]([-a-z0-9]{0,56}[a-z0-9])?$')",
     "metadata.name must begin with a letter and have at most 58 letters, digits and dashes: its Service is <name>-gate",
-)
+) | {"optionalOldSelf": True}
 """Of the whole object; the server takes no `fieldPath` into metadata."""
 
 RULES: dict[str, list[Rule]] = {
@@ -48,20 +55,26 @@ RULES: dict[str, list[Rule]] = {
             "size(self.roles) < 2 || self.roles.filter(r, has(r.entrypoint) && r.entrypoint).size() == 1",
             "exactly one of several roles must be the entrypoint",
         ),
-        _if_set(
-            "steps",
-            f"{_WEIGHTS}.isSorted() && {_WEIGHTS}.all(w, {_WEIGHTS}.exists_one(v, v == w))",
-            "weights must rise from step to step",
+        _when_changed(
+            _if_set(
+                "steps",
+                f"{_WEIGHTS}.isSorted() && {_WEIGHTS}.all(w, {_WEIGHTS}.exists_one(v, v == w))",
+                "weights must rise from step to step",
+            )
         ),
-        _if_set(
-            "steps",
-            "self.steps.filter(s, has(s.shadow)).size() == (has(self.steps[0].shadow) ? 1 : 0)",
-            "shadow can only be the first step",
+        _when_changed(
+            _if_set(
+                "steps",
+                "self.steps.filter(s, has(s.shadow)).size() == (has(self.steps[0].shadow) ? 1 : 0)",
+                "shadow can only be the first step",
+            )
         ),
-        _if_set(
-            "steps",
-            f"self.steps.filter(s, has(s.canary)).size() == (size({_LIVE}) > 0 && has({_LIVE}[0].canary) ? 1 : 0)",
-            "canary can only be the first live share; write ramp for the others",
+        _when_changed(
+            _if_set(
+                "steps",
+                f"self.steps.filter(s, has(s.canary)).size() == (size({_LIVE}) > 0 && has({_LIVE}[0].canary) ? 1 : 0)",
+                "canary can only be the first live share; write ramp for the others",
+            )
         ),
     ],
     "Role": [_exactly_one("template", "leaderWorkerTemplate")],
