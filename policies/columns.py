@@ -23,6 +23,7 @@ from policies.sequential import Array
 Bools = NDArray[np.bool_]
 _CODE = {name: code for code, name in enumerate(OUTCOMES)}
 LONGEST_GAP_S = 6 * 3600.0
+SHORTEST_S = 1e-6  # the width of a threshold; an answer in less was not measured
 MAX_TENANTS = 500  # beside the required ones, as in the streaming builder; the rest is pooled
 MAX_CELLS = 4_000_000  # blocks x strata of one file: about 2 GB
 _REACHED = np.array([name in ("truncated", "timeout", "cancelled", "open") for name in OUTCOMES])
@@ -114,7 +115,7 @@ class Requests:
         answer that took no time at all is one that was not measured.
         """
         for values in (self.ttft, self.e2e):
-            instant = (values == 0.0) & (self.outcome == _CODE["ok"])
+            instant = (values < SHORTEST_S) & (self.outcome == _CODE["ok"])
             self._drop("badNumber", instant)
             values[instant] = np.nan
         swapped = self.ttft > self.e2e

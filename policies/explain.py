@@ -6,6 +6,7 @@ one looks).
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from policies import blocks, histogram, intervals
 from policies.contract import SERVED, Check, CheckKind
 from policies.growth import absolute_drift, ratio_drift, requests_for
-from policies.notices import grouped, mended, withheld
+from policies.notices import grouped, mended, reasons, withheld
 from policies.records import CANDIDATE, STABLE
 from policies.sequential import Array
 from policies.track import Track
@@ -105,7 +106,7 @@ def _sentences(result: Result, rows: Sequence[GateRow], holds: Sequence[Hold], r
         return tuple(
             f"{c.tenant}, {c.bucket}: {c.metric} {c.gate} is breached (e = {c.e:.3g})." for c in rollback.culprits
         )
-    return tuple(dict.fromkeys(f"{h.reason.value}: {h.message}" for h in holds[:10]))
+    return reasons(holds)[:10]
 
 
 # --- rows of one check ---
@@ -319,8 +320,6 @@ def _needed(
 
 
 def _with_reason(row: GateRow, check: Check, is_shown: bool, is_thin: bool) -> GateRow:
-    from dataclasses import replace
-
     head = f"{row.tenant}, {bucket_words(row.bucket)}, {what(check)}"
     return replace(row, reason=f"{head}: {_finding(row, check, is_shown, is_thin)}")
 
@@ -346,7 +345,7 @@ def amount(value: float | None, check: Check) -> str:
 
 
 def _finding(row: GateRow, check: Check, is_shown: bool, is_thin: bool) -> str:
-    after = f"after {row.n_candidate} requests"
+    after = f"after {row.n_candidate} request{'' if row.n_candidate == 1 else 's'}"
     if not is_shown:
         return "no traffic"
     if row.hold is HoldReason.UNMEASURED:
@@ -355,15 +354,28 @@ def _finding(row: GateRow, check: Check, is_shown: bool, is_thin: bool) -> str:
         return "stable's threshold is not known yet; it needs 300 requests, or 10 minutes, of stable"
     if row.verdict is Result.INCONCLUSIVE and row.n_candidate == 0:
         return "the candidate has no request that counts here"
+    if row.verdict is Result.INCONCLUSIVE and row.n_stable == 0 and check.kind.is_relative:
+        return "stable has no request that counts here, so nothing can be compared"
     span = _span(row, check)
     if row.verdict is Result.FAIL:
-        return f"candidate {span} {after}"
+        return f"candidate {span}, {after}"
     if row.verdict is Result.PASS and is_thin:
-        return f"passes with its tenant, too thin to prove it alone: candidate {span} {after}"
+        return f"passes with its tenant, too thin to prove it alone: candidate {span}, {after}"
     if row.verdict is Result.PASS:
-        return f"within bounds, candidate {span} {after}"
+        return f"within bounds, candidate {span}, {after}"
     more = "" if row.needed_requests is None else f"; about {row.needed_requests} more requests needed"
-    return f"undecided, candidate {span} {after}{more}"
+    state = "likely beyond the limit, not proven yet" if _is_beyond(row, check) else "undecided"
+    return f"{state}, candidate {span}, {after}{more}"
+
+
+def _is_beyond(row: GateRow, check: Check) -> bool:
+    """Whether the interval of an open row lies above its limit: alone it would be a breach, among all checks it is not
+    proven.
+    """
+    if check.kind is CheckKind.QUANTILE_REL:
+        return row.ratio_low is not None and row.ratio_low > 1.0 + (check.margin or 0.0)
+    is_limit = check.kind in (CheckKind.QUANTILE_ABS, CheckKind.BAD_ABS)
+    return is_limit and row.low is not None and row.limit is not None and row.low > row.limit
 
 
 def _span(row: GateRow, check: Check) -> str:
@@ -375,7 +387,8 @@ def _span(row: GateRow, check: Check) -> str:
             limit = f"at least {1 - (check.margin or 0.0):g}x"
         elif check.kind is CheckKind.BAD_REL:
             limit = amount(row.limit, check)
-        return f"{between(bounds[0], bounds[1])} stable, limit {limit}"
+        of_stable = "" if bounds == [None, None] else " stable"
+        return f"{between(bounds[0], bounds[1])}{of_stable}, limit {limit}"
     is_share = check.metric not in blocks.LATENCIES
     low = None if row.low is None or (is_share and row.low <= 0.0) else amount(row.low, check)
     high = None if row.high is None or (is_share and row.high >= 1.0) else amount(row.high, check)
@@ -385,7 +398,7 @@ def _span(row: GateRow, check: Check) -> str:
 def between(low: str | None, high: str | None) -> str:
     """An interval in words; None = no bound on that side."""
     if low is None and high is None:
-        return "not bounded yet,"
+        return "not bounded yet"
     if low is None:
         return f"at most {high}"
     return f"at least {low}" if high is None else f"{low} to {high}"

@@ -141,6 +141,26 @@ def floor_holds(tpot_s: Array, is_candidate: NDArray[np.bool_], floor_s: float |
     return found
 
 
+UNIT_RATIO = 100.0
+"""Medians this far apart are taken for a mistake of units, not for a change."""
+_LEAST_FOR_UNITS = 20
+
+
+def unit_holds(latencies: Mapping[str, Array], is_candidate: NDArray[np.bool_]) -> list[Hold]:
+    """Latencies (seconds, NaN = unknown) whose medians lie a hundredfold apart: one arm was written in milliseconds."""
+    found = []
+    for metric, values in latencies.items():
+        arms = [values[mask & ~np.isnan(values)] for mask in (is_candidate, ~is_candidate)]
+        if min(len(arm) for arm in arms) < _LEAST_FOR_UNITS:
+            continue
+        c, s = (float(np.median(arm)) for arm in arms)
+        if max(c, s) < UNIT_RATIO * min(c, s):
+            continue
+        words = f"the median {metric} is {c:.3g} s on the candidate and {s:.3g} s on stable"
+        found.append(Hold(HoldReason.IMPLAUSIBLE, f"{words}: are both in seconds?", metric=metric))
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class CacheUse:
     """Prompt tokens that an arm looked up in its prefix cache in the time judged, and how many it found there."""
@@ -187,7 +207,8 @@ def uneven_tenants(routed: Mapping[tuple[str, str], int], tolerance: float = 0.1
     for tenant in sorted({t for _, t in routed}):
         c = routed.get((CANDIDATE, tenant), 0) / candidate
         s = sum(v for (variant, t), v in routed.items() if t == tenant and variant != CANDIDATE) / stable
-        noise = 4.0 * float(np.sqrt(max(s * (1 - s), 1e-9) * (1 / candidate + 1 / stable)))
+        p = (c * candidate + s * stable) / (candidate + stable)
+        noise = 4.0 * float(np.sqrt(p * (1 - p) * (1 / candidate + 1 / stable)))
         if abs(c - s) > max(tolerance * s, noise):
             found.append((tenant, c, s))
     return found

@@ -1,5 +1,5 @@
-"""What a verdict says beside its rows: warnings about mended input, and rows that are withheld because other work was
-done. Called by `explain`.
+"""What a verdict says beside its rows: why it holds, warnings about mended input, and rows that are withheld because
+other work was done. Called by `explain`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -74,5 +74,18 @@ def grouped(warnings: Iterable[str]) -> list[str]:
         if len(heads) <= _MANY:
             found += [f"{head}: {tail}" if head else tail for head in heads]
         else:
-            found.append(f"{', '.join(heads[:_MANY])} and {len(heads) - _MANY} more: {tail}")
+            found.append(f"{'; '.join(heads[:_MANY])} and {len(heads) - _MANY} more: {tail}")
     return found
+
+
+def reasons(holds: Sequence[Hold]) -> tuple[str, ...]:
+    """One sentence per reason and finding: the first rows it holds for, and how many more; a row that only repeats what
+    is said of the whole, or of its tenant, is left out.
+    """
+    general = {(h.reason, h.tenant) for h in holds if not h.bucket}
+    told: dict[HoldReason, list[str]] = {}
+    for h in holds:
+        repeats = h.bucket and h.reason in OTHER_WORK and general & {(h.reason, ""), (h.reason, h.tenant)}
+        told.setdefault(h.reason, []) if repeats else told.setdefault(h.reason, []).append(h.message)
+    sentences = ((reason, words) for reason, messages in told.items() for words in grouped(messages))
+    return tuple(dict.fromkeys(f"{reason.value}: {words}" for reason, words in sentences))

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from policies.blocks import LATENCIES, OUTPUT_TOKENS, PROMPT_TOKENS, TPOT, Block
+from policies.blocks import E2E, LATENCIES, OUTPUT_TOKENS, PROMPT_TOKENS, TPOT, TTFT, Block
 from policies.columns import Bools, Frame, Requests, projections, stable_blocks
 from policies.contract import CheckKind, Contract
-from policies.guards import floor_holds
+from policies.guards import floor_holds, unit_holds
 from policies.history import ENOUGH, History, prepare
 from policies.judge import CALIBRATION_S, Judge
 from policies.projection import Strata, Stratum
@@ -49,6 +49,7 @@ def judge_columns(
     strata = Strata()
     requests = Requests(contract, step, strata)
     guards = [*guards, *floor_holds(requests.readings[TPOT].value, requests.is_candidate, tpot_floor_s)]
+    guards += unit_holds({m: requests.readings[m].value for m in (TTFT, E2E)}, requests.is_candidate)
     start_s = float(requests.start.min()) if len(requests.start) else 0.0
     end_s = float(requests.end.max()) + 1e-6 if len(requests.start) else 1.0
     setup, ready = _setup(contract, requests, history, start_s)

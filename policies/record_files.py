@@ -285,10 +285,12 @@ def _json_rows(text: Iterable[bytes], first: int = 1) -> Iterator[tuple[int, dic
 
 
 def _lenient(line: bytes, number: int) -> Any:
-    """Python's JSON, which also reads NaN and Infinity."""
+    """Python's JSON, which also reads NaN and Infinity; half a surrogate pair is no text."""
     try:
-        return json.loads(line)
-    except (ValueError, UnicodeDecodeError) as error:
+        raw = json.loads(line)
+        json.dumps(raw, ensure_ascii=False).encode()
+        return raw
+    except (ValueError, RecursionError) as error:
         raise RecordFileError(f"line {number}", f"is no JSON ({error})", "write one request record per line") from error
 
 
@@ -297,8 +299,14 @@ def _parquet_rows(content: bytes) -> Iterator[tuple[int, dict[str, Any]]]:
         import pyarrow.parquet as parquet
     except ImportError as error:
         raise RecordFileError("the file", "is Parquet and pyarrow is not installed", "pip install pyarrow") from error
+    from pyarrow import ArrowException
+
     number = 0
-    for batch in parquet.ParquetFile(io.BytesIO(content)).iter_batches(batch_size=50_000):
-        for raw in batch.to_pylist():
-            number += 1
-            yield number, raw
+    try:
+        for batch in parquet.ParquetFile(io.BytesIO(content)).iter_batches(batch_size=50_000):
+            for raw in batch.to_pylist():
+                number += 1
+                yield number, raw
+    except ArrowException as error:
+        problem = f"is broken Parquet ({str(error).splitlines()[0].rstrip('.')})"
+        raise RecordFileError("the file", problem, "write it again, it may be cut off") from error

@@ -5,8 +5,6 @@ they hold every request with its time, else judged in one look.
 """
 
 import argparse
-import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +12,7 @@ from typing import Any
 from controller.cli.errors import BadInput
 from controller.cli.metrics import cache_use
 from controller.cli.output import emit, note
+from controller.cli.progress import Progress
 from controller.cli.records import load_contract, read_columns
 from controller.cli.reports import add_runs, runs_in, tenant_of
 from crds.v1alpha1.common import parse_duration_seconds
@@ -27,7 +26,6 @@ from policies.reports.summary import Run
 from policies.verdict import GateRow, Hold, Result, Verdict
 
 EXIT = {Result.PASS: 0, Result.FAIL: 1, Result.INCONCLUSIVE: 3}
-_PROGRESS_SECONDS = 2.0
 _ARMS = ("stable", "candidate")
 
 
@@ -85,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         verdict = _judge_records(args, contract, arms, floor_s)
     for warning in verdict.warnings:
-        note(warning)
+        note(_printable(warning))
     emit(args, judge_document(verdict), lambda: _text(verdict))
     return EXIT[verdict.result]
 
@@ -137,31 +135,54 @@ def _judge_reports(args: argparse.Namespace, contract: Contract, arms: Arms, flo
 
 
 def _judge_records(args: argparse.Namespace, contract: Contract, arms: Arms, floor_s: float | None) -> Verdict:
-    progress = _Progress() if sys.stderr.isatty() else None
-    step, guards = _step_columns(args, contract, arms)
+    progress = Progress()
+    try:
+        return _judge_columns(args, contract, arms, floor_s, progress)
+    finally:
+        progress.done()
+
+
+def _judge_columns(
+    args: argparse.Namespace, contract: Contract, arms: Arms, floor_s: float | None, progress: Progress
+) -> Verdict:
+    step, guards = _step_columns(args, contract, arms, progress)
     guards = [*guards, *_cache_holds(args)]
     history = None
     if args.history:
         history = Columns()
         for name in args.history:
-            read_columns(name, history, "stable")
+            read_columns(name, history, "stable", progress)
+        _refuse_nothing(args.history[0], history, "give stable's records before the step, or leave --history out")
     try:
-        return judge_columns(contract, step, history, args.every, progress, guards, floor_s).verdict
+        doing = progress.doing("judged")
+        return judge_columns(contract, step, history, args.every, doing, guards, floor_s).verdict
     except TooLarge as error:
         raise BadInput(_first_file(args), "", str(error), "give the records of one step, or fewer tenants") from error
 
 
-def _step_columns(args: argparse.Namespace, contract: Contract, arms: Arms) -> tuple[Columns, Sequence[Hold]]:
+def _refuse_nothing(name: str, columns: Columns, remedy: str) -> None:
+    """BadInput for a file without any usable record."""
+    if columns.lines:
+        return
+    if unusable := columns.treated.get("badTime", 0):
+        problem = f"none of its {unusable} records has a usable t_start_s"
+        raise BadInput(name, "", problem, "write seconds since 1970 as a number, not milliseconds, not text")
+    raise BadInput(name, "", "holds no request record", remedy)
+
+
+def _step_columns(
+    args: argparse.Namespace, contract: Contract, arms: Arms, progress: Progress
+) -> tuple[Columns, Sequence[Hold]]:
     columns = Columns()
     for name in arms.both:
-        read_columns(name, columns)
+        read_columns(name, columns, None, progress)
     for arm in _ARMS:
         for name in arms.files[arm]:
-            read_columns(name, columns, arm)
+            read_columns(name, columns, arm, progress)
         if arms.runs[arm]:
             add_runs(arms.runs[arm], columns, arm, tenant_of(contract, args.tenant))
-    if not columns.lines:
-        raise BadInput(_first_file(args), "", "holds no request record", "record some")
+    _refuse_nothing(_first_file(args), columns, "record some")
+    progress.done()
     if arms.both or (shift := align_arms(columns, arms.has_reports)) is None:
         return columns, ()
     note(f"the arms were recorded at different times: candidate moved by {shift:.0f} s to stable's start")
@@ -185,19 +206,6 @@ def _cache_holds(args: argparse.Namespace) -> list[Hold]:
         raise BadInput("--stable-metrics", "", "and --candidate-metrics go together", "give both, or none")
     found = cache_hold(cache_use(args.stable_metrics), cache_use(args.candidate_metrics))
     return [] if found is None else [found]
-
-
-class _Progress:
-    """A line on the terminal, rewritten."""
-
-    def __init__(self) -> None:
-        self._last = 0.0
-
-    def __call__(self, part: float) -> None:
-        now = time.monotonic()
-        if now - self._last >= _PROGRESS_SECONDS:
-            self._last = now
-            print(f"\rweighlock: judged {part:.0%}", end="", file=sys.stderr, flush=True)
 
 
 def judge_document(verdict: Verdict) -> dict[str, Any]:
@@ -235,8 +243,15 @@ def _text(verdict: Verdict) -> str:
     if len(told) > _MOST_LINES:
         lines.append(f"and {len(told) - _MOST_LINES} more checks, see -o json")
     if passed := len(verdict.rows) - len(told):
-        lines.append(f"pass  {passed} other checks")
-    return "\n".join(lines)
+        lines.append(f"pass  {passed} {'other ' if told else ''}check{'' if passed == 1 else 's'}")
+    return "\n".join(map(_printable, lines))
+
+
+def _printable(line: str) -> str:
+    """A line without what would steer the terminal, or begin another line: tenants choose their own names."""
+    if line.isprintable():
+        return line
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
 def _line(row: GateRow, result: Result) -> str:

@@ -1,12 +1,14 @@
 """Reading of policies and record files for `judge` and `plan`; every fault becomes a BadInput that names the place."""
 
+import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 import yaml
 
 from controller.cli.errors import BadInput
+from controller.cli.progress import Progress, Watched
 from policies.contract import Contract, ContractError, contract_from_mapping
 from policies.record_files import Columns, RecordFileError, read_records
 
@@ -40,14 +42,19 @@ def load_contract(name: str) -> Contract:
         raise BadInput(name, error.field, error.problem, error.remedy) from error
 
 
-def read_columns(name: str, into: Columns, variant: str | None = None) -> None:
+def read_columns(name: str, into: Columns, variant: str | None = None, progress: Progress | None = None) -> None:
     """Append a file of request records (JSON Lines, gzip, zstd, Parquet; `-` = standard input)."""
     try:
         if name == "-":
             read_records(sys.stdin.buffer, into, variant)
             return
         with Path(name).open("rb") as stream:
-            read_records(stream, into, variant)
+            if progress is None:
+                read_records(stream, into, variant)
+            else:
+                size = os.fstat(stream.fileno()).st_size
+                whole = cast(IO[bytes], Watched(stream, size, progress.doing(f"read {Path(name).name}")))
+                read_records(whole, into, variant)
     except OSError as error:
         raise BadInput(name, "", f"cannot be read ({error.strerror})", "give a file of request records") from error
     except RecordFileError as error:

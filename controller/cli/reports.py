@@ -4,8 +4,11 @@ A report names no tenant and no variant: both come from the options. All reading
 """
 
 import json
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
+
+import zstandard
 
 from controller.cli.errors import BadInput
 from policies.contract import Contract
@@ -31,7 +34,7 @@ def runs_in(name: str) -> tuple[Run, ...] | None:
             content = head + text.read(_MAX_REPORT)
     except OSError as error:
         raise BadInput(name, "", f"cannot be read ({error.strerror})", "give request records or a report") from error
-    except (RecordFileError, EOFError) as error:
+    except (RecordFileError, EOFError, zlib.error, zstandard.ZstdError) as error:
         raise BadInput(name, "the file", f"cannot be decompressed ({error})", "it may be cut off") from error
     try:
         return read_report(content)

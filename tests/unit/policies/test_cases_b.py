@@ -1,4 +1,4 @@
-"""Field cases of section B (metrics semantics and statistics), each under its id."""
+"""Faults seen in the field (metrics semantics and statistics): each test says the fault, its id is that of the list."""
 
 from dataclasses import replace
 
@@ -43,7 +43,7 @@ def aged(contract: Contract, values: list[float], before_s: float = 90.0) -> Jud
     return Judge(prepare(contract, to_blocks(contract, past, START_S, START_S - before_s)))
 
 
-# --- C23 ---
+# --- an empty result vector (C23) ---
 
 
 def vector(*values: float) -> dict[str, object]:
@@ -75,7 +75,7 @@ def test_c23_unusable_bodies_hold(body: object) -> None:
     assert isinstance(read_vector(body), Hold)
 
 
-# --- C25 ---
+# --- traffic that stops halfway (C25) ---
 
 
 def test_c25_traffic_that_stops_advances_nothing_more(rng: np.random.Generator) -> None:
@@ -92,7 +92,7 @@ def test_c25_traffic_that_stops_advances_nothing_more(rng: np.random.Generator) 
         assert HoldReason.NO_FRESH_DATA in {h.reason for h in verdict.holds}
 
 
-# --- C27 ---
+# --- a rank test that passes a worse tail (C27) ---
 
 
 def c27_values(rng: np.random.Generator, times: int = 1) -> tuple[list[float], list[float]]:
@@ -128,7 +128,7 @@ def test_c27_the_mirror_image_passes() -> None:
     assert judge.verdict(judge.now_s).result is Result.PASS
 
 
-# --- C29, C31, C33 ---
+# --- overflow buckets, other edges, doubled scrapes (C29, C31, C33) ---
 
 
 def test_c29_a_tail_in_the_overflow_bucket_is_never_equal() -> None:
@@ -164,7 +164,7 @@ def test_c33_a_pod_scraped_by_two_jobs_counts_once() -> None:
     assert sum(s.value for s in kept) == 200 and doubled == ["p0", "p1"]
 
 
-# --- C35 ---
+# --- cancelled requests that vanish (C35) ---
 
 
 def test_c35_outcomes_add_up_and_cancels_are_no_failures() -> None:
@@ -200,7 +200,7 @@ def test_c35_a_jump_in_cancels_cannot_pass(rng: np.random.Generator) -> None:
     assert HoldReason.CANCEL_SHIFT in {h.reason for h in verdict.holds}
 
 
-# --- C37 ---
+# --- a context limit that removes the slow bucket (C37) ---
 
 
 def test_c37_a_bucket_that_is_only_refused_fails(rng: np.random.Generator) -> None:
@@ -227,7 +227,7 @@ def test_c37_a_required_stratum_without_successes_never_passes(rng: np.random.Ge
     assert judge.verdict(START_S + 150).result is not Result.PASS
 
 
-# --- C39 ---
+# --- a cold engine inside the window (C39) ---
 
 
 def test_c39_a_cold_wave_is_left_out_by_age(rng: np.random.Generator) -> None:
@@ -251,7 +251,7 @@ def test_c39_a_steady_share_of_slow_requests_fails(rng: np.random.Generator) -> 
     assert judge.verdict(judge.now_s).result is Result.FAIL
 
 
-# --- C41 ---
+# --- percentiles over pooled tenants (C41) ---
 
 
 def test_c41_one_bad_tenant_fails_however_good_the_pool(rng: np.random.Generator) -> None:
@@ -280,7 +280,7 @@ def test_c41_adding_a_good_stratum_never_makes_a_pass() -> None:
         assert run_judge(judge, records, START_S + 150).verdict(judge.now_s).result is Result.FAIL
 
 
-# --- C43 ---
+# --- what counts as the first token (C43) ---
 
 
 def test_c43_no_first_token_is_no_sample(rng: np.random.Generator) -> None:
@@ -291,7 +291,7 @@ def test_c43_no_first_token_is_no_sample(rng: np.random.Generator) -> None:
     assert cell.outcomes == {"empty": 1} and "ttft" not in cell.metrics
 
 
-# --- C45, C49, C51 ---
+# --- other hardware, an outage of the metrics, clocks that disagree (C45, C49, C51) ---
 
 
 def test_c45_different_hardware_holds(rng: np.random.Generator) -> None:
@@ -340,7 +340,7 @@ def test_c51_a_clock_that_jumps_back_gives_no_negative_durations(rng: np.random.
     assert not any("-" in h.message.split(" s old")[0] for h in verdict.holds if h.reason is HoldReason.MIN_STEP)
 
 
-# --- C47 ---
+# --- many strata and repeated looks (C47) ---
 
 LOOKS = 20
 TENANTS, BUCKETS = 5, 4

@@ -7,6 +7,8 @@ import pytest
 
 from policies import sequential as seq
 from policies.intervals import clopper_pearson, order_statistic_ranks, requests_for_upper_bound, wilson
+from policies.projection import Strata
+from policies.rollback import cell_weights
 
 R = 1.55436286
 """Confseq's parametrisation a = r/(1 - p0), b = r/p0, of Beta(1.570063, 155.436286)."""
@@ -175,6 +177,17 @@ def test_restart_recursion() -> None:
         bank.step(np.array([[math.log(ratio)]]), cap=10.0)
         seen.append(float(bank.evidence()[0]))
     assert seen == pytest.approx([1.5, 0.9375, 2.3125], abs=1e-12)
+
+
+def test_weights_of_strata_that_appear_later() -> None:
+    """With four checks: a tenth for all newcomers of a check, shared as 6 / (pi j)^2; all weights together below 1."""
+    strata = Strata([("a", "0-1")])
+    for name in ("b", "c", "d"):
+        strata.index((name, "0-1"))
+    strata.seal()
+    weights = cell_weights(strata, known=1)
+    assert weights[1:4] / 4 == pytest.approx([0.015198, 0.003800, 0.001689], abs=5e-7)
+    assert weights.sum() <= 1.0
 
 
 def test_alternative_zero_is_gone_after_one_event() -> None:

@@ -58,6 +58,8 @@ HARMS: dict[str, tuple[Callable[[list[Raw]], None], str, str]] = {
     "negative": (every(5, lambda r: r.update(ttft_s=-0.2)), "Unreadable", "no clock can give"),
     "text": (every(5, lambda r: r.update(ttft_s="fast")), "Unreadable", "no clock can give"),
     "zero for absent": (every(1, lambda r: r.update(ttft_s=0.0)), "Unreadable", "no clock can give"),
+    "a nanosecond for absent": (every(1, lambda r: r.update(ttft_s=1e-9)), "Unreadable", "no clock can give"),
+    "milliseconds of one arm": (every(1, lambda r: r.update(ttft_s=r["ttft_s"] / 1000)), "Implausible", ""),
     "missing": (every(5, lambda r: r.pop("ttft_s")), "Unmeasured", ""),
     "swapped": (every(5, swap), "Unreadable", "first token after the end"),
     "unknown outcome": (every(5, lambda r: r.update(outcome="splendid")), "Unreadable", "count as server_error"),
@@ -106,6 +108,46 @@ def test_a_flood_of_tenants_is_pooled(tmp_path: Path, capsys: pytest.CaptureFixt
     assert document["verdict"] == "INCONCLUSIVE"
     assert any("beyond the cap were pooled" in words for words in document["warnings"])
     assert len({r["tenant"] for r in document["strata"]}) <= 502
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"PAR1" + b"x" * 100, "broken Parquet"),
+        (b"\x28\xb5\x2f\xfd" + b"x" * 100, "cannot be decompressed"),
+        (b"\x1f\x8b\x08\x00" + b"\xff" * 100, "cannot be decompressed"),
+        (b'{"id":"a","t_start_s":1.7e12,"variant":"stable","tenant":"a","outcome":"ok"}\n', "not milliseconds"),
+        (b'{"id":' * 20_000, "line 1: is no JSON"),
+        (b'{"id":"\\ud800","t_start_s":1,"variant":"stable","tenant":"a","outcome":"ok"}\n', "line 1: is no JSON"),
+    ],
+)
+def test_broken_files_are_one_line_that_says_what_is_wrong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, words: str
+) -> None:
+    (tmp_path / "p.yaml").write_text(POLICY)
+    (tmp_path / "r").write_bytes(content)
+    assert main(["judge", "--policy", str(tmp_path / "p.yaml"), "--records", str(tmp_path / "r")]) == 2
+    message = capsys.readouterr().err
+    assert words in message and len(message.splitlines()) == 1 and "internal error" not in message
+
+
+def test_a_tenant_cannot_write_lines_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{**row, "tenant": "x\n\x1b[2JPASS after 1 s"} for row in records("stable", 2)[:40]]
+    (tmp_path / "p.yaml").write_text(POLICY.replace("other: ignore", "other: each"))
+    (tmp_path / "r").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert main(["judge", "--policy", str(tmp_path / "p.yaml"), "--records", str(tmp_path / "r")]) == 3
+    out, err = capsys.readouterr()
+    assert r"x\n\x1b[2JPASS" in out
+    assert "\x1b" not in out + err and not any(line.startswith(("PASS", "\x1b")) for line in out.splitlines())
+
+
+def test_an_empty_history_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "p.yaml").write_text(POLICY)
+    (tmp_path / "h").write_bytes(b"")
+    (tmp_path / "r").write_text(json.dumps(records("stable", 2)[0]) + "\n")
+    files = ("--records", str(tmp_path / "r"), "--history", str(tmp_path / "h"))
+    assert main(["judge", "--policy", str(tmp_path / "p.yaml"), *files]) == 2
+    assert "leave --history out" in capsys.readouterr().err
 
 
 def test_a_step_of_years_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
