@@ -18,7 +18,6 @@ from prometheus_api_client.exceptions import PrometheusApiClientException
 from urllib3.util.retry import Retry
 
 from controller.adapters.rounds import Rounds
-from controller.adapters.rounds import Rounds
 from controller.evidence.views import ProviderView
 from controller.ports import Clock
 from policies.provider import (
