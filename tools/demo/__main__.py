@@ -61,4 +61,8 @@ def _close(world: World, screen: Screen, story: Story, keep: bool) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        print("stopped; what the demo had started is down again", file=sys.stderr)
+        sys.exit(130)
