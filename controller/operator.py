@@ -175,7 +175,7 @@ class Operator:
                 return
         try:
             self._begin_to_act()
-        except Exception:
+        except Exception:  # whatever it is: told whole, and the process ends, so that another replica leads
             log.exception("cannot lead")
             self._exit_code = 1
             self._stop.set()

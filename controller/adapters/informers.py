@@ -56,7 +56,7 @@ class Lister:
             return self._list(query)
         try:
             return self._watch(query, resource_version, timeout_seconds)
-        except Exception:
+        except Exception:  # only counted here, for the pause before the next try; the informer handles it
             self._failures += 1
             raise
 

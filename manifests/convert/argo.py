@@ -16,6 +16,7 @@ from manifests.convert.draft import (
     Source,
     check_template,
     container_port,
+    convert_each,
     duration_of,
     number_of,
     policy_object,
@@ -40,14 +41,7 @@ def is_mine(source: Source) -> bool:
 
 def convert(sources: list[Source], converted: Converted) -> None:
     """Add our objects for these sources; a template that no rollout uses becomes a policy of its own."""
-    templates = {source.name: source for source in sources if source.kind in _TEMPLATES}
-    used: set[str] = set()
-    for source in sources:
-        if source.kind == "Rollout":
-            used |= _rollout(source, templates, converted)
-    for name, template in templates.items():
-        if name not in used:
-            _lone_template(template, converted)
+    convert_each(sources, converted, "Rollout", _rollout, _lone_template)
 
 
 def _rollout(source: Source, templates: dict[str, Source], converted: Converted) -> set[str]:

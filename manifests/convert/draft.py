@@ -7,6 +7,7 @@ keeps our rules (weights rise, shadow comes first, twenty steps at most) and che
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -236,6 +237,24 @@ def container_port(template: dict[str, Any]) -> int | None:
             if isinstance(port.get("containerPort"), int):
                 return int(port["containerPort"])
     return None
+
+
+def convert_each(
+    sources: list[Source],
+    converted: Converted,
+    kind: str,
+    rollout: Callable[[Source, dict[str, Source], Converted], set[str]],
+    template: Callable[[Source, Converted], None],
+) -> None:
+    """Convert the rollouts (`kind`) with their templates (all other sources), then templates that none of them named."""
+    templates = {source.name: source for source in sources if source.kind != kind}
+    used: set[str] = set()
+    for source in sources:
+        if source.kind == kind:
+            used |= rollout(source, templates, converted)
+    for name, alone in templates.items():
+        if name not in used:
+            template(alone, converted)
 
 
 def number_of(value: Any) -> Decimal | None:

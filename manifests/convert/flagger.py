@@ -8,7 +8,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
-from manifests.convert.draft import Converted, Draft, Source, duration_of, number_of, policy_object
+from manifests.convert.draft import Converted, Draft, Source, convert_each, duration_of, number_of, policy_object
 from manifests.convert.measures import BUILT_IN, MAX, MIN, Measure, measure_of
 from manifests.importers.registry import JsonObject, items, mapping
 
@@ -27,14 +27,7 @@ def is_mine(source: Source) -> bool:
 
 def convert(sources: list[Source], converted: Converted) -> None:
     """Add our objects for these sources; templates that no canary uses become a policy that decides nothing yet."""
-    templates = {source.name: source for source in sources if source.kind == "MetricTemplate"}
-    used: set[str] = set()
-    for source in sources:
-        if source.kind == "Canary":
-            used |= _canary(source, templates, converted)
-    for name, template in templates.items():
-        if name not in used:
-            _lone_template(template, converted)
+    convert_each(sources, converted, "Canary", _canary, _lone_template)
 
 
 def _canary(source: Source, templates: dict[str, Source], converted: Converted) -> set[str]:

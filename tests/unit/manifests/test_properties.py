@@ -210,7 +210,8 @@ def test_no_mixture_of_shell_syntax_breaks_an_import(parts: list[str]) -> None:
 @given(st.text(max_size=200))
 def test_no_text_breaks_the_metrics_reader(text: str) -> None:
     with contextlib.suppress(NotExposition):
-        json.dumps(parse_metrics(text).to_json(), allow_nan=False)
+        answer = parse_metrics(text).to_json()
+        assert json.loads(json.dumps(answer, allow_nan=False)) == answer
 
 
 @QUIET
