@@ -246,7 +246,7 @@ def convert_each(
     rollout: Callable[[Source, dict[str, Source], Converted], set[str]],
     template: Callable[[Source, Converted], None],
 ) -> None:
-    """Convert the rollouts (`kind`) with their templates (all other sources), then templates that none of them named."""
+    """Convert rollouts (`kind`) with their templates (all other sources), then templates that none of them named."""
     templates = {source.name: source for source in sources if source.kind != kind}
     used: set[str] = set()
     for source in sources:
