@@ -1,32 +1,25 @@
 """What stable's own past says before an attempt begins: thresholds, shares, and how much the requests depend on each
 other.
 
-`prepare` turns history blocks (of stable alone) into the frozen `JudgeSetup`. Dependence (phi) comes from an A/A
-comparison: stable's pods are dealt into two halves, and what the halves differ by more than chance is the excess
-variance per request. Pure.
+`prepare` turns history blocks (of stable alone) into the frozen `JudgeSetup`. Pure.
 """
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from policies import blocks, histogram
 from policies.blocks import Block, Cell
 from policies.contract import OTHER_TENANT, SERVED, Check, CheckKind, Contract, sentinels
+from policies.dependence import Excess, Halves
 from policies.expectation import with_aims
-from policies.projection import Strata, Stratum, judged, outcome_counts
+from policies.projection import Strata, Stratum, outcome_counts, stable_cells
 from policies.records import STABLE
-from policies.sequential import Array
 from policies.setup import CheckSetup, JudgeSetup, StratumSetup
-from policies.track import LEVELS
 
 ENOUGH = 300
 """Requests that a stratum's own threshold needs; below, its bucket's (then everybody's) history sets it."""
 FEWEST = 50
-SUPERBLOCKS_S = (10.0, 30.0, 60.0, 120.0, 300.0)
-_LEAST_SUPERBLOCKS = 8
 FLOOR_WITHOUT_HISTORY = 4.0
 
 
@@ -91,11 +84,6 @@ class History:
             total[0] += n
             total[1] += k
         return total[0], total[1]
-
-
-def stable_cells(block: Block) -> Iterable[Cell]:
-    """Cells of stable that are live traffic (or its replay)."""
-    return (cell for cell in judged(block) if cell.variant == STABLE)
 
 
 def prepare(
@@ -240,7 +228,7 @@ def quantile_setup(check: Check, bins: Mapping[int, int], fewest: int) -> CheckS
     n = histogram.count(bins)
     if n < fewest or check.quantile is None or check.margin is None:
         return CheckSetup(-1, -1, None)
-    index = histogram.rank_index(bins, max(1, math.ceil(check.quantile * n - 1e-9)))
+    index = histogram.rank_index(bins, _rank(check.quantile, n))
     assert index is not None
     tau = histogram.edge(index)
     keys = blocks.threshold_us(tau), blocks.threshold_us(tau * (1.0 + check.margin))
@@ -256,104 +244,43 @@ def quantile_setup(check: Check, bins: Mapping[int, int], fewest: int) -> CheckS
 
 def _dependence(
     history: History, checks: Sequence[Check], setups: Sequence[StratumSetup]
-) -> tuple[tuple[dict[str, float], ...], tuple[dict[str, float], ...]]:
+) -> tuple[tuple[Excess, ...], tuple[Excess, ...]]:
     """Excess variance per request by check and level: of the check itself, and of the comparison at its bound."""
     strata = Strata((s.tenant, s.bucket) for s in setups)
-    halves = _halves(history.pods)
-    own, ratio = [], []
-    for number, check in enumerate(checks):
-        n, k = _half_counts(history, strata, halves, check, [s.checks[number].stable_us for s in setups])
-        compared = excess_variance(strata, n, k, history.block_s, relative=True)
-        ratio.append(compared)
-        is_relative = check.kind.is_relative
-        own.append(compared if is_relative else excess_variance(strata, n, k, history.block_s, relative=False))
-    return tuple(own), tuple(ratio)
+    halves = Halves(history.blocks, history.block_s, history.pods, history.contract.attempted)
+    found = [
+        halves.excess(strata, check, dependence_bounds(history, check, setups, number))
+        for number, check in enumerate(checks)
+    ]
+    return tuple(own for own, _ in found), tuple(ratio for _, ratio in found)
 
 
-def _halves(pods: Iterable[str]) -> dict[str, int]:
-    """Sorted pod names dealt alternately; empty for a single pod (then requests are split by id)."""
-    names = sorted(pods)
-    return {pod: i % 2 for i, pod in enumerate(names)} if len(names) > 1 else {}
+def dependence_bounds(
+    history: History, check: Check, setups: Sequence[StratumSetup], number: int
+) -> list[Sequence[int]]:
+    """Thresholds per stratum at which a check's dependence is measured, one row or two.
 
-
-def _half_counts(
-    history: History, strata: Strata, halves: Mapping[str, int], check: Check, keys: Sequence[int]
-) -> tuple[Array, Array]:
-    """Requests and events by half, block and stratum: float64[2, B, S] each; thresholds are read from the sketches."""
-    n = np.zeros((2, len(history.blocks), strata.size))
-    k = np.zeros_like(n)
-    for u, block in enumerate(history.blocks):
-        for cell in stable_cells(block):
-            place = strata.get((cell.tenant, cell.bucket))
-            half = halves.get(cell.pod, cell.half)
-            if place is None or half < 0 or keys[place] < 0:
-                continue
-            counted, events = _cell_events(cell, check, keys[place], history.contract.attempted)
-            n[half, u, place] += counted
-            k[half, u, place] += events
-    return n, k
-
-
-def _cell_events(cell: Cell, check: Check, key: int, attempted: frozenset[str]) -> tuple[int, int]:
-    if check.metric in (blocks.SUCCESS, SERVED.metric):
-        return outcome_counts(cell.outcomes, check, attempted)
-    counts = cell.metrics.get(check.metric)
-    if counts is None:
-        return 0, 0
-    if key == blocks.BINARY:
-        n, k = counts.counts(key)
-    else:
-        index = histogram.bin_index(key / 1e6)
-        n, k = counts.n, sum(count for i, count in counts.bins.items() if i > index)
-    return (n, n - k) if check.kind is CheckKind.GOODPUT_REL else (n, k)
-
-
-def excess_variance(strata: Strata, n: Array, k: Array, block_s: float, relative: bool) -> dict[str, float]:
-    """Largest excess variance per request over all superblock lengths, by level (0 where the halves agree as chance
-    has it).
-
-    n, k: float64[2, B, S], requests and events of both halves. Successive differences, so that a slow trend is no
-    dependence.
+    A limit far above what stable does is crossed by a handful of requests, and they say nothing about a candidate that
+    is at the limit: that one crosses it as often, and in waves as deep, as stable crosses its own percentile. A limit is
+    measured at both.
     """
-    found = dict.fromkeys(LEVELS, 0.0)
-    for length_s in SUPERBLOCKS_S:
-        length = max(1, round(length_s / block_s))
-        count = n.shape[1] // length
-        if count < _LEAST_SUPERBLOCKS or (length_s < block_s):
-            continue
-        shape = (2, count, length, strata.size)
-        sums = [a[:, : count * length].reshape(shape).sum(axis=2) for a in (n, k)]
-        for level, value in _excess(strata, sums[0], sums[1], length, relative).items():
-            found[level] = max(found[level], value)
-    return found
+    bounds: list[Sequence[int]] = [[s.checks[number].stable_us for s in setups]]
+    if check.kind is CheckKind.QUANTILE_ABS:
+        bounds.append([_own_quantile_us(history, check, (s.tenant, s.bucket)) for s in setups])
+    return bounds
 
 
-def _excess(strata: Strata, n: Array, k: Array, length: int, relative: bool) -> dict[str, float]:
-    """Excess variance by level, from the comparison of the halves, or (absolute) from each half by itself.
+def _own_quantile_us(history: History, check: Check, place: Stratum) -> int:
+    """Stable's own percentile of a latency check, snapped up to an edge, in microseconds; -1 = too little history."""
+    bins, _ = history.sketch(place, check.metric)
+    n = histogram.count(bins)
+    if n < FEWEST or check.quantile is None:
+        return -1
+    index = histogram.rank_index(bins, _rank(check.quantile, n))
+    assert index is not None
+    return blocks.threshold_us(histogram.edge(index))
 
-    A half stands for one arm. Both halves taken together would show half of an arm's excess where they are independent.
-    """
-    total, events = n.sum(axis=0), k.sum(axis=0)
-    if relative:
-        share = np.divide(n[0], total, out=np.zeros_like(total), where=total > 0)
-        first, second = (strata.spread(a.T) for a in n)
-        both = first + second
-        size = np.divide(2 * first * second, both, out=np.zeros_like(both), where=both > 0)
-        arms = [(k[0] - share * events, events * share * (1.0 - share), size)]
-    else:
-        counted = total.sum(axis=0)
-        mean = np.divide(events.sum(axis=0), counted, out=np.zeros(strata.size), where=counted > 0)
-        arms = [(k[h] - mean * n[h], n[h] * mean * (1.0 - mean), strata.spread(n[h].T)) for h in (0, 1)]
-    excess: Array = np.zeros((strata.cells, 1))
-    scale: Array = np.zeros((strata.cells, 1))
-    for residual, variance, size in arms:
-        r, v = strata.spread(residual.T), strata.spread(variance.T)
-        pairs = (v[:, 1:] + v[:, :-1]) / 2
-        excess = excess + (np.diff(r, axis=1) ** 2) / 2 - pairs
-        scale = scale + pairs * (size[:, 1:] + size[:, :-1]) / (2 * length)
-    bounds = np.cumsum([0, strata.size, len(strata.tenants), len(strata.buckets), 1])
-    found = {}
-    for level, low, high in zip(LEVELS, bounds[:-1], bounds[1:], strict=True):
-        weight = float(scale[low:high].sum())
-        found[level] = max(0.0, float(excess[low:high].sum()) / weight) if weight > 0 else 0.0
-    return found
+
+def _rank(quantile: float, n: int) -> int:
+    """Rank, from 1, of a quantile among n values."""
+    return max(1, math.ceil(quantile * n - 1e-9))

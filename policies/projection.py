@@ -145,6 +145,11 @@ def judged(block: Block) -> Iterable[Cell]:
     return (c for c in block.cells if c.kind != "probe" and c.variant not in block.missing)
 
 
+def stable_cells(block: Block) -> Iterable[Cell]:
+    """Cells of stable that are live traffic (or its replay)."""
+    return (cell for cell in judged(block) if cell.variant == STABLE)
+
+
 def outcome_counts(outcomes: Mapping[str, int], check: Check, attempted: frozenset[str]) -> tuple[int, int]:
     """(requests, bad ones) of `success` (attempted and not ok) or `served` (refused as wrong)."""
     if check.metric == SERVED.metric:

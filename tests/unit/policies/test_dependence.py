@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 
-from policies.history import excess_variance
+from policies.contract import CheckKind
+from policies.dependence import excess_variance
+from policies.history import prepare
 from policies.projection import Strata
+from tests.unit.policies.conftest import START_S, make_contract, to_blocks, traffic
 
 BLOCKS, PER_BLOCK = 720, 50
 
@@ -35,3 +38,33 @@ def test_absolute_excess_is_that_of_one_arm(is_shared: bool) -> None:
 
 def test_no_excess_without_dependence() -> None:
     assert kappa(False, 0.0) < 0.01
+
+
+LIMIT_AND_MARGIN = ({"metric": "ttft", "percentile": "99", "margin": "25%", "limit": "1.2s"},)
+
+
+def limit_kappa(rng: np.random.Generator, spread: float) -> tuple[float, float]:
+    """(kappa of the margin, kappa of a limit that stable never comes near), with waves of 10 s in each pod's latency
+    of that spread.
+    """
+    contract = make_contract(LIMIT_AND_MARGIN, evidence={"history": "600s"})
+    records = []
+    for second in range(0, 600, 10):
+        for pod in ("stable-0", "stable-1"):
+            factor = float(np.exp(spread * rng.normal()))
+            records += traffic(rng, "stable", 10, 8.0, start_s=START_S - 600 + second, factor=factor, pod=pod)
+    setup = prepare(contract, to_blocks(contract, records, START_S, START_S - 600))
+    numbers = {check.kind: i for i, check in enumerate(setup.checks) if not check.sentinel}
+    margin, limit = numbers[CheckKind.QUANTILE_REL], numbers[CheckKind.QUANTILE_ABS]
+    return setup.kappa[margin]["stratum"], setup.kappa[limit]["stratum"]
+
+
+def test_a_distant_limit_is_as_dependent_as_stables_own_percentile(rng: np.random.Generator) -> None:
+    """A candidate at the limit crosses it in waves, though stable, far below, hardly ever does."""
+    margin, limit = limit_kappa(rng, 0.4)
+    assert margin > 0.05
+    assert limit > 0.7 * margin
+
+
+def test_a_distant_limit_is_not_made_dependent_without_waves(rng: np.random.Generator) -> None:
+    assert limit_kappa(rng, 0.0)[1] < 0.03

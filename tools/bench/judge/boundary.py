@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from policies.contract import Contract
+from policies.dependence import excess_variance
 from policies.growth import DEFAULT_AIM
-from policies.history import excess_variance
 from policies.projection import Counts, Strata
 from policies.sequential import FAIL_FACTORS, PASS_FACTORS
 from policies.track import Track

@@ -7,7 +7,7 @@ arms' tokens and cancels are alike, so they never hold).
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -17,15 +17,15 @@ import numpy as np
 from policies import histogram
 from policies.blocks import TTFT, Block, Cell, MetricCounts, threshold_us
 from policies.contract import CheckKind, Contract, contract_from_mapping
+from policies.dependence import Excess, largest_excess
 from policies.expectation import with_aims
-from policies.history import History, excess_variance, prepare
+from policies.history import History, dependence_bounds, prepare
 from policies.judge import Judge
 from policies.pairevidence import PairSums
 from policies.plan import merged_strata
 from policies.projection import Counts, Projected, Strata
 from policies.records import CANDIDATE, STABLE
 from policies.setup import JudgeSetup
-from policies.track import LEVELS
 from tools.bench.judge.scenarios import (
     BLOCK_S,
     BUCKET_EDGES,
@@ -67,7 +67,7 @@ def make_setup(source: Source) -> JudgeSetup:
     """`prepare` on stable's past, with the dependence of all its blocks.
 
     One history block holds the sketches (thresholds, rates and the plan need no more); what the halves differ by in
-    each 5 s block goes to `excess_variance` as arrays, as `prepare` does with cells. Aims follow the limits; thin
+    each 5 s block goes to `largest_excess` as arrays, as `prepare` does with cells. Aims follow the limits; thin
     strata are merged last, because the plan needs the dependence.
     """
     contract, place = make_contract(source.history_s), names()
@@ -76,7 +76,8 @@ def make_setup(source: Source) -> JudgeSetup:
     block = Block(0, "bench", 0, 0, START_S - source.history_s, START_S, cells, stage="idle")
     setup = prepare(replace(contract, thin_strata="hold"), [block])
     setup = replace(_in_order(setup, place), contract=contract)
-    setup, history = _with_dependence(_with_limits(setup, source), halves), History(contract, [block])
+    history = History(contract, [block])
+    setup = _with_dependence(_with_limits(setup, source), history, halves)
     setup = with_aims(setup, history)
     return replace(setup, merged=merged_strata(setup, history, 0.5))
 
@@ -119,29 +120,29 @@ def _with_limits(setup: JudgeSetup, source: Source) -> JudgeSetup:
     return replace(setup, strata=tuple(strata))
 
 
-def _with_dependence(setup: JudgeSetup, halves: list[Requests]) -> JudgeSetup:
-    """Excess variance of each check from the halves' counts per block; thresholds are read from sketches, as by
-    `prepare`."""
+def _with_dependence(setup: JudgeSetup, history: History, halves: list[Requests]) -> JudgeSetup:
+    """Excess variance of each check from the halves' counts per block; thresholds are those of `prepare`."""
     strata = Strata((s.tenant, s.bucket) for s in setup.strata)
-    own, ratio = [], []
+    found: list[tuple[Excess, Excess]] = []
     for number, check in enumerate(setup.checks):
         if check.metric == TTFT:
-            keys = [s.checks[number].stable_us for s in setup.strata]
-            edges = np.log([histogram.edge(histogram.bin_index(key / 1e6)) for key in keys])
-            counts = [(half.answered, half.above(edges)[0]) for half in halves]
-        elif check.metric == "success":
-            counts = [(half.attempted, half.failed) for half in halves]
-        else:  # requests refused as wrong: there are none
-            counts = [(half.attempted, np.zeros_like(half.failed)) for half in halves]
-        n, k = (np.stack([c[i] for c in counts]).astype(float) for i in (0, 1))
-        if not k.any():  # no event, no excess
-            own.append(dict.fromkeys(LEVELS, 0.0))
-            ratio.append(dict.fromkeys(LEVELS, 0.0))
-            continue
-        compared = excess_variance(strata, n, k, BLOCK_S, relative=True)
-        ratio.append(compared)
-        own.append(compared if check.kind.is_relative else excess_variance(strata, n, k, BLOCK_S, relative=False))
-    return replace(setup, kappa=tuple(own), kappa_ratio=tuple(ratio))
+            bounds = dependence_bounds(history, check, setup.strata, number)
+            counts = [_above_halves(halves, keys) for keys in bounds]
+        else:  # shares of requests; none is refused as wrong
+            bad = [half.failed if check.metric == "success" else np.zeros_like(half.failed) for half in halves]
+            counts = [(_stacked([half.attempted for half in halves]), _stacked(bad))]
+        found.append(largest_excess(strata, counts, BLOCK_S, check.kind.is_relative))
+    return replace(setup, kappa=tuple(own for own, _ in found), kappa_ratio=tuple(ratio for _, ratio in found))
+
+
+def _above_halves(halves: list[Requests], keys: Sequence[int]) -> tuple[Array, Array]:
+    """Answered requests of both halves and those above the thresholds (microseconds), as a sketch tells them apart."""
+    edges = np.log([histogram.edge(histogram.bin_index(key / 1e6)) for key in keys])
+    return _stacked([half.answered for half in halves]), _stacked([half.above(edges)[0] for half in halves])
+
+
+def _stacked(arrays: list[Any]) -> Array:
+    return np.stack(arrays).astype(float)
 
 
 def _log_keys(setup: JudgeSetup) -> dict[int, tuple[Array, Array, Array]]:
