@@ -9,6 +9,7 @@ from typing import Any
 
 from manifests.importers.registry import JsonObject, mapping, whole_number
 from manifests.model import Backend, Engine, Manifest, Model, Setting, Source, Unresolved
+from manifests.stored_files import resolve
 
 
 def read_stored(obj: JsonObject, file: str, index: int) -> list[Manifest] | None:
@@ -17,12 +18,18 @@ def read_stored(obj: JsonObject, file: str, index: int) -> list[Manifest] | None
         spec = mapping(obj.get("spec"))
         found = spec.get("manifests") or mapping(spec.get("resolved")).get("manifests") or spec.get("resolved")
         listed = found if isinstance(found, list) else []
-        return [_manifest(part, file, index) for part in listed if _is_manifest(part)] if listed else None
+        config_maps = mapping(spec.get("configMaps"))
+        parts = [_with_files(part, config_maps) for part in listed if _is_manifest(part)]
+        return [_manifest(part, file, index) for part in parts] if listed else None
     if "kind" in obj:
         return None
     if isinstance(obj.get("manifests"), list) and "documents" in obj:
         return [_manifest(part, file, index) for part in obj["manifests"] if _is_manifest(part)]
     return [_manifest(obj, file, index)] if _is_manifest(obj) else None
+
+
+def _with_files(part: JsonObject, config_maps: JsonObject) -> JsonObject:
+    return {**part, "files": resolve(mapping(part.get("files")), config_maps)}
 
 
 def _is_manifest(value: Any) -> bool:

@@ -4,12 +4,12 @@ Pure; called by reads/revisions.py. The revision holds roles' templates, `spec.m
 nothing else: replicas, policy, steps and hardware never start an attempt.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from controller.core import variants
+from controller.core.sizes import size_of
 from controller.core.snapshot import DiffSummary, Frozen
 from crds.v1alpha1.common import API_VERSION
 from crds.v1alpha1.manifest import FrozenRole, RunManifestSpec
@@ -21,6 +21,7 @@ from manifests.importing import import_objects
 from manifests.lint import lint
 from manifests.model import ImportResult, Manifest
 from manifests.stored import read_stored
+from manifests.stored_files import refer
 
 STABLE_LABEL = "weighlock.dev/stable"
 
@@ -69,7 +70,7 @@ def freeze(
     salt = f"{namespace}/{rollout}".encode()
     revision = revision_digest({role.name: role.template for role in roles}, manifest, present, salt)
     imported = _resolve(namespace, rollout, roles, manifest, present, salt)
-    resolved = tuple(m.to_json() for m in imported.manifests)
+    resolved = tuple(_without_copies(m.to_json(), present) for m in imported.manifests)
     body = RunManifestSpec(
         rollout=rollout,
         revision=revision,
@@ -89,11 +90,16 @@ def freeze(
     return Frozen(
         revision10(revision),
         body,
-        size_bytes=len(json.dumps(dump(body)).encode()),
+        size=size_of(dump(body)),
         config_maps={name: variants.copy_name(name, data) for name, data in present.items()},
         problems=_missing(namespace, roles, present),
         findings=_errors(imported),
     )
+
+
+def _without_copies(resolved: dict[str, Any], contents: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
+    """What was resolved, with ConfigMap contents by reference: the object holds them once."""
+    return {**resolved, "files": refer(resolved["files"], contents)} if resolved.get("files") else resolved
 
 
 def _missing(namespace: str, roles: tuple[FrozenRole, ...], present: Mapping[str, object]) -> tuple[str, ...]:
@@ -156,14 +162,14 @@ def from_object(obj: Mapping[str, Any]) -> Frozen:
     body = RunManifestSpec.model_validate(obj["spec"])
     labels = obj["metadata"].get("labels") or {}
     copies = {name: variants.copy_name(name, data) for name, data in body.config_maps.items()}
-    parts = _manifests_in(body.resolved, revision10(body.revision))
+    parts = _manifests_in(body, revision10(body.revision))
     return Frozen(
         rev10=revision10(body.revision),
         manifest=body,
         stored=True,
         stored_attempt=body.attempt,
         labelled_stable=labels.get(STABLE_LABEL) == "true",
-        size_bytes=len(json.dumps(obj["spec"]).encode()),
+        size=size_of(obj["spec"]),
         config_maps=copies,
         findings=_errors(parts),
     )
@@ -211,11 +217,11 @@ def summarise(old: Frozen, new: Frozen, found: Diff | None) -> DiffSummary:
 
 def manifests_of(frozen: Frozen) -> list[Manifest]:
     """The engine configurations of a revision, one per container."""
-    return _manifests_in(frozen.manifest.resolved, frozen.rev10)
+    return _manifests_in(frozen.manifest, frozen.rev10)
 
 
-def _manifests_in(resolved: Iterable[Mapping[str, Any]], rev10: str) -> list[Manifest]:
-    spec = {"resolved": list(resolved)}
+def _manifests_in(body: RunManifestSpec, rev10: str) -> list[Manifest]:
+    spec = {"resolved": list(body.resolved), "configMaps": body.config_maps}
     return read_stored({"kind": "RunManifest", "spec": spec}, rev10, 0) or []
 
 

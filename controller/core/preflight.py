@@ -5,12 +5,11 @@ Pure; called by phases/preparing.py in Pending (what concerns the manifest) and 
 
 from collections.abc import Callable
 
+from controller.core.sizes import largest_parts
 from controller.core.snapshot import Snapshot
 from controller.core.status import Mark
 from crds.v1alpha1.conditions import Reason
 from crds.v1alpha1.rollout import CapacityStrategy, Provider
-
-LARGEST_MANIFEST_BYTES = 2**20
 
 Check = Callable[[Snapshot], Mark | None]
 
@@ -24,10 +23,13 @@ def first_problem(s: Snapshot, only_manifest: bool = False) -> Mark | None:
 def check_size(s: Snapshot) -> Mark | None:
     """A manifest over 1 MiB cannot be stored whole, so it could not be put back."""
     candidate = s.frozen(s.status.candidate)
-    if candidate is None or candidate.size_bytes <= LARGEST_MANIFEST_BYTES:
+    excess = candidate.size.excess() if candidate is not None else ""
+    if candidate is None or not excess:
         return None
-    text = f"The complete manifest has {candidate.size_bytes} bytes and 1 MiB is the most that can be stored; "
-    return Mark(Reason.MANIFEST_TOO_LARGE, text + "move large ConfigMap contents into the image or a volume.")
+    parts = largest_parts(candidate.manifest.config_maps)
+    text = f"RunManifest {s.name}-{candidate.rev10} would have {excess}; "
+    text += f"the largest parts are {parts}; " if parts else ""
+    return Mark(Reason.MANIFEST_TOO_LARGE, text + "move large contents into the image or a volume. Nothing was moved.")
 
 
 def check_references(s: Snapshot) -> Mark | None:

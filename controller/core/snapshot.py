@@ -7,6 +7,7 @@ means unknown, never zero. Knows no client and no clock.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from controller.core.sizes import Size
 from crds.v1alpha1.action import ActionKind
 from crds.v1alpha1.manifest import RunManifestSpec
 from crds.v1alpha1.policy import RolloutPolicySpec
@@ -20,7 +21,7 @@ class Frozen:
     """One revision as a complete manifest.
 
     rev10: first 10 characters of the revision; stored: its RunManifest object exists; stored_attempt: the attempt it
-    was written for; labelled_stable: the object carries the stable label; size_bytes: of the object; config_maps:
+    was written for; labelled_stable: the object carries the stable label; size: of the object; config_maps:
     copies by source name (`source` -> name of our copy); problems: what makes it unusable, in whole sentences;
     findings: lints of level error, `code: message`.
     """
@@ -30,7 +31,7 @@ class Frozen:
     stored: bool = False
     stored_attempt: int = 0
     labelled_stable: bool = False
-    size_bytes: int = 0
+    size: Size = field(default_factory=Size)
     config_maps: Mapping[str, str] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()

@@ -61,7 +61,7 @@ class Reason(StrEnum):
     INVALID_SPEC = "InvalidSpec"  # the object cannot be used; the message names the field
     POLICY_MISSING = "PolicyMissing"  # policyRef names nothing in this namespace
     PREFLIGHT_FAILED = "PreflightFailed"  # an error was found before any traffic
-    MANIFEST_TOO_LARGE = "ManifestTooLarge"  # the RunManifest exceeds 1 MiB
+    MANIFEST_TOO_LARGE = "ManifestTooLarge"  # the RunManifest exceeds 1 MiB, or what etcd takes
     SCHEMA_TOO_OLD = "SchemaTooOld"  # the API server's CRDs lack fields that this operator relies on
     MISSING_REFERENCE = "MissingReference"  # a ConfigMap named by the template does not exist
     ROUTE_CONFLICT = "RouteConflict"  # another rollout owns the same workload or route

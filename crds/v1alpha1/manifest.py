@@ -29,7 +29,9 @@ class RunManifestSpec(ApiModel):
     config_maps: dict[str, dict[str, str]] = Field({}, description="Contents of referenced ConfigMaps by name.")
     secrets: dict[str, str] = Field({}, description="Referenced Secrets: salted hash by name.")
     manifest: dict[str, Any] = Field({}, description="spec.manifest as written.")
-    resolved: tuple[dict[str, Any], ...] = Field((), description="Imported engine configuration per container.")
+    resolved: tuple[dict[str, Any], ...] = Field(
+        (), description="Imported engine configuration per container; files refer to configMaps."
+    )
     policy: dict[str, Any] = Field({}, description="Policy snapshot.")
     traffic: dict[str, Any] = Field({}, description="spec.traffic as written.")
     steps: tuple[dict[str, Any], ...] = Field((), description="spec.steps as written.")
