@@ -41,6 +41,7 @@ from controller.evidence.source import StoredEvidence
 from controller.judging import AttemptJudge
 from controller.live import LiveRollouts
 from controller.observe import Observer
+from controller.orphans import OrphanActs
 from controller.ports import Retryable, Terminal
 from controller.queue import WorkQueue
 from controller.reconcile import Reconciler
@@ -211,7 +212,10 @@ class Operator:
         actor = Actor(*shared, self.store, self.lease, self.clock, self._gates)
         observer.set_gate_applied(actor.gate_applied)
         self.live = LiveRollouts(observer, data_plane, self.judgements, self.witnesses, self.provider)
-        reconciler = Reconciler(self.cluster, observer, actor, self.queue, self.metrics, self._note, self.live.forget)
+        orphans = OrphanActs(self.cluster, self.store, self.clock)
+        reconciler = Reconciler(
+            self.cluster, observer, actor, self.queue, self.metrics, orphans, self._note, self.live.forget
+        )
         self._mount_evidence(self.live)
         self._label.take()
         self.metrics.leading.set(1)

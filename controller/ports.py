@@ -52,6 +52,9 @@ class Cluster(Protocol):
     def get_cached(self, plural: str, namespace: str, name: str) -> dict[str, Any] | None:
         """One object of a watched kind."""
 
+    def get_known(self, plural: str, namespace: str, name: str) -> dict[str, Any] | None:
+        """The same, also while the rest of its namespace is not (or not any more) to be read."""
+
     def get(self, ref: Ref) -> dict[str, Any] | None:
         """One object from the server; None where there is none."""
 

@@ -14,7 +14,9 @@ from controller.adapters.metrics import OperatorMetrics
 from controller.core.actions import Decision
 from controller.core.machine import decide
 from controller.core.snapshot import Snapshot
+from controller.leaving import let_go_with_namespace
 from controller.observe import Observer
+from controller.orphans import OrphanActs
 from controller.ports import Cluster, Ref, Retryable, Terminal
 from controller.queue import WorkQueue
 from crds.v1alpha1.common import API_VERSION
@@ -29,6 +31,7 @@ class Reconciler:
     """Joins the observer, the state machine and the actor.
 
     Args:
+        orphans: who looks after acts on a rollout that does not exist.
         on_decision: called after every decision (live view, metrics); on_gone: with the key of a rollout that is gone.
     """
 
@@ -39,12 +42,13 @@ class Reconciler:
         actor: Actor,
         queue: WorkQueue,
         metrics: OperatorMetrics,
+        orphans: OrphanActs,
         on_decision: Listener,
         on_gone: Callable[[str], None] = lambda _key: None,
     ) -> None:
         self._cluster, self._observer, self._actor = cluster, observer, actor
         self._queue, self._metrics, self._on_decision = queue, metrics, on_decision
-        self._on_gone = on_gone
+        self._orphans, self._on_gone = orphans, on_gone
 
     def work(self, is_stopped: Callable[[], bool]) -> None:
         """A worker's loop."""
@@ -83,12 +87,15 @@ class Reconciler:
         self._metrics.duration.observe(perf_counter() - started_s)
 
     def _once(self, namespace: str, name: str) -> float | None:
+        if let_go_with_namespace(self._cluster, namespace, name):
+            log.info("let go with its namespace", rollout=f"{namespace}/{name}")
+            return None
         snapshot = self._observer.observe(namespace, name)
         if snapshot is None:
             self._actor.forget(f"{namespace}/{name}")
             self._metrics.forget(f"{namespace}/{name}")
             self._on_gone(f"{namespace}/{name}")
-            return None
+            return self._orphans.look(namespace, name)
         decision = decide(snapshot)
         self._on_decision(snapshot, decision)
         written = self._actor.carry_out(snapshot, decision)

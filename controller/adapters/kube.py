@@ -24,9 +24,10 @@ from crds.v1alpha1.common import API_VERSION, GROUP
 
 log = structlog.get_logger("weighlock.kube")
 
+ROLLOUTS = "inferencerollouts"
 OWNED = "app.kubernetes.io/managed-by=weighlock"
 WATCHED: tuple[tuple[str, str, str], ...] = (
-    (API_VERSION, "inferencerollouts", ""),
+    (API_VERSION, ROLLOUTS, ""),
     (API_VERSION, "rolloutpolicies", ""),
     (API_VERSION, "runmanifests", ""),
     (API_VERSION, "rolloutactions", ""),
@@ -103,10 +104,12 @@ class KubeCluster:
     def is_synced(self) -> bool:
         """Whether all caches hold their first list.
 
-        A namespace that was taken away (nothing may be listed there) must not keep the others waiting.
+        A namespace that was taken away must not keep the others waiting: there nothing may be listed, but for the
+        rollouts themselves where a right outside of it allows that (leaving.py).
         """
         return all(
-            self._is_synced_in(namespace) or all(kind.is_refused(namespace) for kind in self._kinds.values())
+            self._is_synced_in(namespace)
+            or all(kind.is_refused(namespace) for plural, kind in self._kinds.items() if plural != ROLLOUTS)
             for namespace in self._namespaces
         )
 
@@ -116,7 +119,7 @@ class KubeCluster:
     def _is_whole(self, plural: str, obj: Mapping[str, Any]) -> bool:
         """A rollout is not known before everything else in its namespace is: its pods would seem to be gone."""
         namespace = "" if self._namespaces == ("",) else str(obj["metadata"]["namespace"])
-        return plural != "inferencerollouts" or self._is_synced_in(namespace)
+        return plural != ROLLOUTS or self._is_synced_in(namespace)
 
     def cached(self, plural: str, namespace: str, labels: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
         """See the protocol."""
@@ -132,9 +135,12 @@ class KubeCluster:
 
     def get_cached(self, plural: str, namespace: str, name: str) -> dict[str, Any] | None:
         """See the protocol; what this process wrote itself is never older than the cache."""
+        found = self.get_known(plural, namespace, name)
+        return found if found is None or self._is_whole(plural, found) else None
+
+    def get_known(self, plural: str, namespace: str, name: str) -> dict[str, Any] | None:
+        """See the protocol."""
         found = self._kinds[plural].get(namespace, name)
-        if found is not None and not self._is_whole(plural, found):
-            return None
         own = self._written.get(f"{plural}/{namespace}/{name}")
         if found is None or own is None or own["metadata"]["uid"] != found["metadata"]["uid"]:
             return found
@@ -188,7 +194,7 @@ class KubeCluster:
     def replace_status(self, obj: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Any]:
         """See the protocol."""
         meta = obj["metadata"]
-        ref = Ref(obj["apiVersion"], "inferencerollouts", meta["namespace"], meta["name"])
+        ref = Ref(obj["apiVersion"], ROLLOUTS, meta["namespace"], meta["name"])
         body = {
             "apiVersion": obj["apiVersion"],
             "kind": obj["kind"],
@@ -199,7 +205,7 @@ class KubeCluster:
         answer = self._call("PUT", path_of(ref, "status"), body, {"fieldManager": FIELD_MANAGER})
         if answer is None:
             raise Retryable(f"{meta['name']} is gone")
-        self._remember("inferencerollouts", answer)
+        self._remember(ROLLOUTS, answer)
         return answer
 
     def refresh(self, ref: Ref) -> None:

@@ -156,7 +156,7 @@ def start_system(folder: Path) -> Iterator[System]:
     known = folder / "values.yaml"
     try:
         cluster.up()
-        names = ("serving", "leaving", "watched")
+        names = ("serving", "leaving", "watched", "doomed", "doomed-blind", "large", "cases")
         if known.exists():
             yield System(folder, cluster, yaml.safe_load(known.read_text()), names)
             return

@@ -12,13 +12,15 @@ import pytest
 from envoy.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
 
 from tests.e2e.kube import Namespace, wait_until
-from tests.e2e.rollout import Rollout, condition
+from tests.e2e.rollout import API, Rollout, condition
 from tests.e2e.system import System
 from tools import release
 
 pytestmark = pytest.mark.e2e
 CLUSTERS = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 OPERATOR = f"system:serviceaccount:{release.NAMESPACE}:weighlock-operator"
+OTHERS = ("serving", "leaving", "doomed", "doomed-blind", "large", "cases")
+"""Namespaces of other tests, which take rights away and break things on purpose."""
 Right = tuple[str, str, str]
 
 
@@ -119,7 +121,7 @@ def used(system: System, may: set[Right], since: str) -> tuple[set[Right], set[R
     for line in system.cluster.state.audit.read_text().splitlines():
         event = json.loads(line)
         about = event.get("objectRef")
-        if event["user"]["username"] != OPERATOR or about is None or about.get("namespace") in ("serving", "leaving"):
+        if event["user"]["username"] != OPERATOR or about is None or about.get("namespace") in OTHERS:
             continue
         resource = "/".join(filter(None, (about["resource"], about.get("subresource"))))
         code = event.get("responseStatus", {}).get("code", 200)
@@ -157,6 +159,10 @@ def test_c109_every_right_is_used_and_nothing_else_is_done(system: System, watch
     since = datetime.now(UTC).isoformat()
     may = granted(system)
     system.evidence(watched)
+    acts = watched.namespace.path("rolloutactions", version=API)
+    act = {"rollout": "no-such-rollout", "action": "pause", "user": "approver", "reason": "end-to-end test"}
+    body = {"apiVersion": API, "kind": "RolloutAction", "metadata": {"name": "typo"}, "spec": act}
+    assert system.cluster.api("approver").call("POST", acts, body)[0] == 201
     attempt = watched.begin(watched.spec(steps=({"canary": {"weight": 20}},)))
     watched.wait("a candidate pod", lambda s: s["step"]["weight"] == 20)
     read_again = ("weighlock.dev", "inferencerollouts", "get")
@@ -173,6 +179,9 @@ def test_c109_every_right_is_used_and_nothing_else_is_done(system: System, watch
     for rollout in (never, watched):
         rollout.namespace.call("DELETE", rollout.path)
         wait_until("the object to go", lambda rollout=rollout: not rollout.get(), 60)
+    wait_until("the act without a rollout to go", lambda: not system.call("GET", acts)["items"], 90)
+    told = [e for e in watched.namespace.list("events") if e["involvedObject"]["name"] == "typo"]
+    assert told and "There is no InferenceRollout no-such-rollout" in told[0]["message"]
     done, refused = used(system, may, since)
     assert not refused
     assert sorted(may - done) == [], "granted and not used"

@@ -111,6 +111,25 @@ def test_watch_namespaces_render_roles_and_no_cluster_wide_rights() -> None:
     assert not any("deployments" in rule["resources"] or "secrets" in rule["resources"] for rule in cluster)
 
 
+def test_c109_the_one_cluster_wide_write_is_limited_to_the_finalizer_in_watched_namespaces() -> None:
+    def writes(objects: list[dict[str, Any]]) -> set[str]:
+        rights = granted(objects, "weighlock-operator-cluster")
+        reviews = {"authentication.k8s.io/tokenreviews create", "authorization.k8s.io/subjectaccessreviews create"}
+        return {right for right in rights if right.split(" ")[1] not in ("get", "list", "watch")} - reviews
+
+    values = {"watchNamespaces": ["team-a", "team-b"]}
+    split = render(values)
+    assert writes(split) == {"weighlock.dev/inferencerollouts patch"}
+    assert "/namespaces get =team-a =team-b" in granted(split, "weighlock-operator-cluster")
+    policy = of_kind(split, "ValidatingAdmissionPolicy")["weighlock-operator.weighlock.dev"]["spec"]
+    assert policy["failurePolicy"] == "Fail"
+    assert "system:serviceaccount:weighlock-system:weighlock-operator" in policy["matchConditions"][0]["expression"]
+    assert policy["validations"][0]["expression"] == 'request.namespace in ["team-a","team-b"]'
+    binding = of_kind(split, "ValidatingAdmissionPolicyBinding")["weighlock-operator.weighlock.dev"]["spec"]
+    assert "Deny" in binding["validationActions"]
+    assert writes(render({**values, "letGoWithNamespace": False})) == set()
+
+
 def test_c111_two_operators_need_postgresql() -> None:
     with pytest.raises(HelmRenderError, match="PostgreSQL"):
         render({"operator": {"replicas": 2}})

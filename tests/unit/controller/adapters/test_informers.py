@@ -202,6 +202,15 @@ def test_a_namespace_that_was_taken_away_keeps_nobody_waiting(api: ApiServer) ->
     cluster.stop()
 
 
+def test_of_a_namespace_that_was_taken_away_a_rollout_may_still_be_known(api: ApiServer) -> None:
+    api.objects = [pod("a", 1)]
+    cluster = namespaces_of(api, lambda path: "/taken-away/" in path and not path.endswith("/inferencerollouts"))
+    rollouts = cluster._kinds["inferencerollouts"]
+    assert wait_for(api, lambda: cluster.is_synced() and len(rollouts.list()) == 2)
+    assert cluster.get_cached("inferencerollouts", "ns", "a") is not None
+    cluster.stop()
+
+
 def test_a_rollout_is_unknown_until_its_whole_namespace_is_listed(api: ApiServer) -> None:
     api.objects = [pod("a", 1)]
     is_open = threading.Event()

@@ -194,6 +194,16 @@ def test_what_is_not_there(run: Run, capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().err.startswith("weighlock: nothing-here: there is no such InferenceRollout in chat; ")
 
 
+@pytest.mark.parametrize("action", ["approve", "pause", "abort", "retry"])
+def test_an_act_on_what_is_not_there_is_refused_before_anything_is_signed(
+    action: str, run: Run, world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = len(world.actions())
+    assert run(action, "nothing-here", "--reason", "fine", "--yes") == 2
+    assert capsys.readouterr().err.startswith("weighlock: nothing-here: there is no such InferenceRollout in chat; ")
+    assert len(world.actions()) == before
+
+
 def test_no_kubeconfig_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["status", "--kubeconfig", "/nowhere/config"]) == 2
     assert capsys.readouterr().err.count("\n") == 1

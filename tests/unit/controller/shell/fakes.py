@@ -53,6 +53,9 @@ class FakeCluster:
     def get_cached(self, plural: str, namespace: str, name: str) -> dict[str, Any] | None:
         return self.objects.get((plural, namespace, name))
 
+    def get_known(self, plural: str, namespace: str, name: str) -> dict[str, Any] | None:
+        return self.objects.get((plural, namespace, name))
+
     def fetch(self, ref: Ref) -> dict[str, Any] | None:
         return self.get(ref)
 

@@ -10,7 +10,7 @@ from controller.ports import Retryable
 from controller.reads.hardware import HardwareReader, hardware_holds
 from policies.verdict import HoldReason
 from tests.unit.controller.shell.fakes import FakeClock, FakeCluster
-from tests.unit.controller.shell.test_shell import NS, Shell
+from tests.unit.controller.shell.shell import NS, Shell
 
 H100, A100 = "NVIDIA-H100-80GB-HBM3", "NVIDIA-A100-SXM4-80GB"
 
