@@ -261,8 +261,8 @@ def dependence_bounds(
     """Thresholds per stratum at which a check's dependence is measured, one row or two.
 
     A limit far above what stable does is crossed by a handful of requests, and they say nothing about a candidate that
-    is at the limit: that one crosses it as often, and in waves as deep, as stable crosses its own percentile. A limit is
-    measured at both.
+    is at the limit: that one crosses it as often, and in waves as deep, as stable crosses its own percentile. A limit
+    is measured at both.
     """
     bounds: list[Sequence[int]] = [[s.checks[number].stable_us for s in setups]]
     if check.kind is CheckKind.QUANTILE_ABS:

@@ -38,8 +38,9 @@ def _of_time(judge: "Judge", now_s: float) -> Iterable[Hold]:
     age = max(0.0, now_s - start_s)  # a clock that jumped back gives no negative age
     c = judge.contract
     if age < c.min_step_s or judge.blocks_in_step < c.min_blocks:
-        words = f"the step is {age:.0f} s old with {judge.blocks_in_step} blocks"
-        words += f"; it needs {c.min_step_s:.0f} s and {c.min_blocks}"
+        whose = "both arms" if judge.setup.baseline else "the candidate"
+        words = f"the step is {age:.0f} s old and has {judge.blocks_in_step} blocks with requests of {whose}"
+        words += f"; it needs {c.min_step_s:.0f} s and {c.min_blocks} such blocks"
         yield Hold(HoldReason.MIN_STEP, words)
     silent = {v for v in (STABLE, CANDIDATE) if now_s - judge.last_data_s.get(v, start_s) > c.freshness_s}
     if CANDIDATE in silent and (STABLE in silent or not judge.setup.baseline):
@@ -56,14 +57,7 @@ def _of_time(judge: "Judge", now_s: float) -> Iterable[Hold]:
 
 
 def _of_data(judge: "Judge") -> Iterable[Hold]:
-    for tenant in judge.contract.required:
-        has = any(
-            judge.step_requests_of(p) or judge.setups[p].n_history
-            for p, (t, _) in enumerate(judge.strata.names)
-            if t == tenant
-        )
-        if not has:
-            yield Hold(HoldReason.NO_TRAFFIC, f"required tenant {tenant} has no traffic", tenant)
+    yield from _of_required(judge)
     yield from _of_buckets(judge)
     yield from _of_input(judge)
     yield from _of_measurement(judge)
@@ -71,6 +65,20 @@ def _of_data(judge: "Judge") -> Iterable[Hold]:
         if len(names) > 1:
             words = f"{variant} was served by several revisions: {', '.join(names)}"
             yield Hold(HoldReason.MIXED_REVISIONS, words)
+
+
+def _of_required(judge: "Judge") -> Iterable[Hold]:
+    """Required tenants that nobody hears of: at once where the history has none either, else after `minBlocks`."""
+    for tenant in judge.contract.required:
+        places = [p for p, (t, _) in enumerate(judge.strata.names) if t == tenant]
+        if any(judge.step_requests_of(p) for p in places):
+            continue
+        past = sum(judge.setups[p].n_history for p in places)
+        if not past:
+            yield Hold(HoldReason.NO_TRAFFIC, f"required tenant {tenant} has no traffic", tenant)
+        elif judge.seen_in_step >= judge.contract.min_blocks:
+            words = f"required tenant {tenant} has no traffic in this step ({past} requests in stable's history)"
+            yield Hold(HoldReason.NO_TRAFFIC, words, tenant)
 
 
 def _of_input(judge: "Judge") -> Iterable[Hold]:

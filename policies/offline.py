@@ -5,7 +5,7 @@ the thresholds of margin gates; requests that start before its stratum has them 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from policies.projection import Strata, Stratum
 from policies.record_files import Columns
 from policies.records import CANDIDATE, STABLE
 from policies.sequential import Array
-from policies.setup import JudgeSetup
+from policies.setup import JudgeSetup, StratumSetup
 from policies.verdict import Hold, HoldReason, Verdict
 
 
@@ -133,11 +133,53 @@ def _renumber(contract: Contract, step: Columns, judge: Judge, requests: Request
 def _setup(
     contract: Contract, requests: Requests, history: Columns | None, start_s: float
 ) -> tuple[JudgeSetup, dict[Stratum, float] | None]:
-    """The setup, and (without history) the moment at which each stratum has its thresholds."""
+    """The setup, and (where the step itself sets thresholds) the moment at which each stratum has its own."""
     present = [name for name in requests.strata.names if name[1]]
-    if history is not None:
-        past = history_of(contract, history)
-        return prepare(contract, past, True, present), None
+    if history is None:
+        return _setup_of_step(contract, requests, present, start_s)
+    setup = prepare(contract, history_of(contract, history), True, present)
+    unknown = {(s.tenant, s.bucket) for s in setup.strata if _lacks_threshold(setup, s)}
+    if not unknown:
+        return setup, None
+    calibrated, ready = _setup_of_step(contract, requests, present, start_s)
+    if ready is None:
+        return setup, None
+    known_since = {name: start_s for name in present if name not in unknown}
+    return _completed(setup, calibrated, unknown), {**ready, **known_since}
+
+
+def _lacks_threshold(setup: JudgeSetup, stratum: StratumSetup) -> bool:
+    """Whether a margin of a percentile has nothing to compare with: the history has too few requests with the metric,
+    in this stratum and in all.
+    """
+    return any(
+        check.kind is CheckKind.QUANTILE_REL and values.stable_us < 0
+        for check, values in zip(setup.checks, stratum.checks, strict=True)
+    )
+
+
+def _completed(setup: JudgeSetup, calibrated: JudgeSetup, unknown: set[Stratum]) -> JudgeSetup:
+    """The setup with the thresholds of some strata taken from stable's first requests of the step."""
+    by_name = {(s.tenant, s.bucket): s.checks for s in calibrated.strata}
+    strata = []
+    for stratum in setup.strata:
+        name = (stratum.tenant, stratum.bucket)
+        theirs = by_name.get(name) if name in unknown else None
+        checks = (
+            stratum.checks
+            if theirs is None
+            else tuple(new if old.stable_us < 0 else old for old, new in zip(stratum.checks, theirs, strict=True))
+        )
+        strata.append(replace(stratum, checks=checks))
+    names = ", ".join(f"{t} {b}" for t, b in sorted(unknown))
+    words = f"the history sets no threshold for {names}: the step's first requests of stable do"
+    return replace(setup, strata=tuple(strata), warnings=(*setup.warnings, words))
+
+
+def _setup_of_step(
+    contract: Contract, requests: Requests, present: Sequence[Stratum], start_s: float
+) -> tuple[JudgeSetup, dict[Stratum, float] | None]:
+    """The setup from stable's first requests of the step, and when each stratum had enough of them."""
     is_stable = ~requests.is_candidate & (requests.start < start_s + CALIBRATION_S)
     if not is_stable.any():  # with a margin gate this stays undecided: nothing to compare with is no proof
         is_compared = any(check.margin is not None and check.enforce for check in contract.checks)

@@ -29,9 +29,7 @@ class HoldReason(StrEnum):
     MISSING_BLOCKS = "MissingBlocks"  # metering was interrupted in too many blocks
     UNMEASURED = "Unmeasured"  # a gate's metric is unknown for too many requests
     UNBUCKETED = "Unbucketed"  # more than 1 % of a tenant's requests belong to no bucket
-    NO_TRAFFIC = "NoTraffic"  # a required tenant has none
-    NEW_STRATUM = "NewStratum"  # a tenant or bucket without history appeared
-    THIN_STRATUM = "ThinStratum"  # a stratum cannot pass in time
+    NO_TRAFFIC = "NoTraffic"  # a required tenant has none, or none in this step
     NO_BASELINE = "NoBaseline"  # thresholds of margin gates are not known yet
     TOO_COARSE = "TooCoarse"  # the buckets are too coarse, or overflow, for this threshold
     EVIDENCE_RISING = "EvidenceRising"  # evidence of a breach is above the warning level
