@@ -5,34 +5,22 @@ one looks).
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from policies import blocks, histogram, intervals
 from policies.contract import SERVED, Check, CheckKind
 from policies.growth import absolute_drift, ratio_drift, requests_for
 from policies.notices import grouped, mended, reasons, withheld
-from policies.records import CANDIDATE, STABLE
+from policies.rowbounds import row_bounds
+from policies.rowwords import with_reason
 from policies.sequential import Array
 from policies.track import Track
 from policies.verdict import GateRow, Hold, HoldReason, Result, Rollback, Verdict, WorstStratum
 
 if TYPE_CHECKING:
     from policies.judge import Judge
-
-_NAMES = {
-    blocks.TTFT: "TTFT",
-    blocks.TPOT: "TPOT",
-    blocks.MAX_GAP: "longest gap",
-    blocks.E2E: "E2E",
-    blocks.SUCCESS: "failures",
-    blocks.GOOD_FRACTION: "requests outside the SLO",
-    blocks.GOODPUT: "goodput",
-    SERVED.metric: "requests refused as wrong",
-}
 
 
 def make_verdict(judge: "Judge", now_s: float, result: Result, holds: Sequence[Hold]) -> Verdict:
@@ -119,7 +107,7 @@ def _rows(judge: "Judge", number: int, now_s: float, result: Result) -> list[Gat
     size = judge.strata.size
     e_fail = track.fail_evidence()[:size]
     e_pass = np.exp(np.minimum(track.log_pass_evidence(), 700.0)) if track.has_pass else np.ones(size)
-    bounds = _bounds(judge, check, number, track)
+    bounds = row_bounds(judge, check, number, track)
     failing = _failing(judge, check, judge.fail_evidence(check, track, judge.does_other_work())[:size])
     correlation = None if track.pairs is None else track.pairs.correlation()
     rows = []
@@ -167,7 +155,7 @@ def _rows(judge: "Judge", number: int, now_s: float, result: Result) -> list[Gat
             pairs=0 if track.pairs is None else int(track.pairs.pairs[place]),
             correlation=None if correlation is None else _clean(correlation[place]),
         )
-        rows.append(_with_reason(row, check, is_shown, (tenant, bucket) in judge.setup.thin))
+        rows.append(with_reason(row, check, is_shown, (tenant, bucket) in judge.setup.thin))
     return rows
 
 
@@ -201,92 +189,6 @@ def _clean(value: float) -> float | None:
     return None if not math.isfinite(value) else float(value)
 
 
-# --- intervals ---
-
-_Columns = tuple[Array, Array, Array, Array, Array, Array, Array]
-
-
-def _bounds(judge: "Judge", check: Check, number: int, track: Track) -> _Columns:
-    """low, high, ratio_low, ratio_high, estimate_stable, estimate_candidate, limit: NaN where unknown."""
-    alpha, t = judge.contract.alpha_promote, track.total
-    aim = None if check.kind is CheckKind.GOODPUT_REL else track.aim  # goodput's aims lie above its bound
-    phi = np.maximum(track.phi, 1.0)
-    k_c, k_b, n_c, n_b = t.k_c / phi, t.k_b / phi, t.n_c / phi, t.n_b / phi
-    if check.metric in blocks.LATENCIES:
-        return _quantile_bounds(judge, check, number, track, phi)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        stable, candidate = t.k_b / t.n_b, t.k_c / t.n_c
-    nothing = np.full(len(phi), np.nan)
-    low, high = intervals.share_intervals(k_c, n_c, alpha, aim) if len(phi) else (nothing, nothing)
-    ratio_low, ratio_high = nothing, nothing
-    if judge.setup.baseline and len(phi):
-        ratio_low, ratio_high = intervals.ratio_intervals(k_c, k_b, n_c, n_b, alpha, aim)
-    limit = track.null * (stable if check.kind.is_relative else 1.0)
-    return low, high, ratio_low, ratio_high, stable, candidate, limit
-
-
-def _quantile_bounds(judge: "Judge", check: Check, number: int, track: Track, phi: Array) -> _Columns:
-    size = len(phi)
-    is_relative = check.kind is CheckKind.QUANTILE_REL
-    sketches = judge.sketches if is_relative else judge.step_sketches
-    q = check.quantile or 0.99
-    tails = [
-        (_tail(sketches, STABLE, p, check.metric), _tail(sketches, CANDIDATE, p, check.metric)) for p in range(size)
-    ]
-    columns = [np.full(size, np.nan) for _ in range(7)]
-    if not size:
-        return tuple(columns)  # type: ignore[return-value]
-    n_c = np.array([c.n for _, c in tails], dtype=float)
-    alpha, t = judge.contract.alpha_promote, track.total
-    k_pass, k_fail = intervals.critical_counts(n_c / phi, np.full(size, 1.0 - q), alpha, track.aim)
-    r_pass, r_fail = intervals.critical_ratio_counts(t.k_b / phi, t.n_c / phi, t.n_b / phi, alpha, track.aim)
-    for p, (s, c) in enumerate(tails):
-        setup = judge.setups[p].checks[number]
-        columns[0][p], columns[1][p] = c.low(k_fail[p] * phi[p]), c.high(k_pass[p] * phi[p])
-        columns[4][p], columns[5][p] = s.quantile(q), c.quantile(q)
-        columns[6][p] = setup.candidate_us / 1e6 if setup.candidate_us >= 0 else np.nan
-        if is_relative and setup.stable_us > 0:
-            tau = setup.stable_us / 1e6
-            columns[2][p], columns[3][p] = c.low(r_fail[p] * phi[p]) / tau, c.high(r_pass[p] * phi[p]) / tau
-    return tuple(columns)  # type: ignore[return-value]
-
-
-class _Tail:
-    """A sketch read from its upper end."""
-
-    def __init__(self, bins: Mapping[int, int]) -> None:
-        self._index = sorted(bins)
-        self._cumulative = np.cumsum([bins[i] for i in self._index]) if bins else np.zeros(0)
-        self.n = int(self._cumulative[-1]) if bins else 0
-
-    def _bin(self, rank: float) -> int | None:
-        if not 1 <= rank <= self.n:
-            return None
-        return self._index[int(np.searchsorted(self._cumulative, rank))]
-
-    def low(self, k: float) -> float:
-        """Lower edge of the value that `k` requests reach or exceed."""
-        index = None if math.isnan(k) else self._bin(self.n - math.ceil(k) + 1)
-        return math.nan if index is None else histogram.edge(index - 1)
-
-    def high(self, k: float) -> float:
-        """Upper edge of the value that at most `k` requests exceed."""
-        index = None if math.isnan(k) else self._bin(self.n - math.floor(k))
-        return math.nan if index is None else histogram.edge(index)
-
-    def quantile(self, q: float) -> float:
-        """Middle of the bin that holds the nearest-rank quantile."""
-        index = self._bin(max(1, math.ceil(q * self.n - 1e-9)))
-        return math.nan if index is None else math.sqrt(histogram.edge(index - 1) * histogram.edge(index))
-
-
-def _tail(sketches: Mapping[tuple[str, int, str], Mapping[int, int]], variant: str, place: int, metric: str) -> _Tail:
-    return _Tail(sketches.get((variant, place, metric), {}))
-
-
-# --- what is missing ---
-
-
 def _needed(
     judge: "Judge", check: Check, number: int, track: Track, place: int, now_s: float
 ) -> tuple[int | None, float | None]:
@@ -314,91 +216,3 @@ def _needed(
     age = now_s - (judge.step_start_s if judge.step_start_s is not None else now_s)
     rate = float(track.step_n[place]) / age if age > 0 else 0.0
     return requests, requests / rate if rate > 0 else None
-
-
-# --- words ---
-
-
-def _with_reason(row: GateRow, check: Check, is_shown: bool, is_thin: bool) -> GateRow:
-    head = f"{row.tenant}, {bucket_words(row.bucket)}, {what(check)}"
-    return replace(row, reason=f"{head}: {_finding(row, check, is_shown, is_thin)}")
-
-
-def bucket_words(name: str) -> str:
-    """A length bucket in words."""
-    return f"{name} tokens"
-
-
-def what(check: Check) -> str:
-    """A check in words: `TTFT P99`."""
-    name = _NAMES.get(check.metric, check.metric)
-    return f"{name} P{check.quantile * 100:g}" if check.quantile is not None else name
-
-
-def amount(value: float | None, check: Check) -> str:
-    """A latency with its unit, or a share in percent."""
-    if value is None:
-        return "?"
-    if check.metric not in blocks.LATENCIES:
-        return f"{value:.2%}"
-    return f"{value:.3g} s" if value >= 1 else f"{value * 1000:.3g} ms"
-
-
-def _finding(row: GateRow, check: Check, is_shown: bool, is_thin: bool) -> str:
-    after = f"after {row.n_candidate} request{'' if row.n_candidate == 1 else 's'}"
-    if not is_shown:
-        return "no traffic"
-    if row.hold is HoldReason.UNMEASURED:
-        return "the metric is unknown for more than 5 % of the requests; without it nothing is proven"
-    if row.hold is HoldReason.NO_BASELINE:
-        return "stable's threshold is not known yet; it needs 300 requests, or 10 minutes, of stable"
-    if row.verdict is Result.INCONCLUSIVE and row.n_candidate == 0:
-        return "the candidate has no request that counts here"
-    if row.verdict is Result.INCONCLUSIVE and row.n_stable == 0 and check.kind.is_relative:
-        return "stable has no request that counts here, so nothing can be compared"
-    span = _span(row, check)
-    if row.verdict is Result.FAIL:
-        return f"candidate {span}, {after}"
-    if row.verdict is Result.PASS and is_thin:
-        return f"passes with its tenant, too thin to prove it alone: candidate {span}, {after}"
-    if row.verdict is Result.PASS:
-        return f"within bounds, candidate {span}, {after}"
-    more = "" if row.needed_requests is None else f"; about {row.needed_requests} more requests needed"
-    state = "likely beyond the limit, not proven yet" if _is_beyond(row, check) else "undecided"
-    return f"{state}, candidate {span}, {after}{more}"
-
-
-def _is_beyond(row: GateRow, check: Check) -> bool:
-    """Whether the interval of an open row lies above its limit: alone it would be a breach, among all checks it is not
-    proven.
-    """
-    if check.kind is CheckKind.QUANTILE_REL:
-        return row.ratio_low is not None and row.ratio_low > 1.0 + (check.margin or 0.0)
-    is_limit = check.kind in (CheckKind.QUANTILE_ABS, CheckKind.BAD_ABS)
-    return is_limit and row.low is not None and row.limit is not None and row.low > row.limit
-
-
-def _span(row: GateRow, check: Check) -> str:
-    """`1.9-2.6x stable, limit 1.25x` or `2.1 s to 3.4 s, limit 2 s`."""
-    if check.kind.is_relative:
-        bounds = [None if r is None else f"{r:.2f}x" for r in (row.ratio_low, row.ratio_high)]
-        limit = f"{1 + (check.margin or 0.0):g}x"
-        if check.kind is CheckKind.GOODPUT_REL:
-            limit = f"at least {1 - (check.margin or 0.0):g}x"
-        elif check.kind is CheckKind.BAD_REL:
-            limit = amount(row.limit, check)
-        of_stable = "" if bounds == [None, None] else " stable"
-        return f"{between(bounds[0], bounds[1])}{of_stable}, limit {limit}"
-    is_share = check.metric not in blocks.LATENCIES
-    low = None if row.low is None or (is_share and row.low <= 0.0) else amount(row.low, check)
-    high = None if row.high is None or (is_share and row.high >= 1.0) else amount(row.high, check)
-    return f"{between(low, high)}, limit {amount(row.limit, check)}"
-
-
-def between(low: str | None, high: str | None) -> str:
-    """An interval in words; None = no bound on that side."""
-    if low is None and high is None:
-        return "not bounded yet"
-    if low is None:
-        return f"at most {high}"
-    return f"at least {low}" if high is None else f"{low} to {high}"

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from policies.blocks import E2E, LATENCIES, OUTPUT_TOKENS, PROMPT_TOKENS, TPOT, TTFT, Block
-from policies.columns import Bools, Frame, Requests, projections, stable_blocks
+from policies.columns import Bools, Requests
 from policies.contract import CheckKind, Contract
+from policies.frames import Frame, projections, stable_blocks
 from policies.guards import floor_holds, unit_holds
 from policies.history import ENOUGH, History, prepare
 from policies.judge import CALIBRATION_S, Judge

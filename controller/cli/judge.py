@@ -16,8 +16,8 @@ from controller.cli.progress import Progress
 from controller.cli.records import load_contract, read_columns
 from controller.cli.reports import add_runs, runs_in, tenant_of
 from crds.v1alpha1.common import parse_duration_seconds
-from policies.columns import TooLarge
 from policies.contract import Contract
+from policies.frames import TooLarge
 from policies.guards import cache_hold
 from policies.offline import align_arms, judge_columns, unequal_load
 from policies.record_files import Columns

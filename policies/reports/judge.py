@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from policies import blocks
 from policies.contract import Check, CheckKind, Contract
-from policies.explain import amount, between, bucket_words, what
 from policies.reports.bounds import (
     Bounds,
     below_floor,
@@ -22,6 +21,7 @@ from policies.reports.bounds import (
     shifted,
 )
 from policies.reports.summary import Run, Summary
+from policies.rowwords import amount, between, bucket_words, what
 from policies.verdict import Culprit, GateRow, Hold, HoldReason, Result, Rollback, Verdict, WorstStratum
 
 LEAST_PHI = 4.0

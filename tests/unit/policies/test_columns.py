@@ -14,7 +14,8 @@ from hypothesis import given, settings
 
 from policies import arrow_lines, record_files
 from policies.builder import BlockBuilder, builder_setup
-from policies.columns import Frame, Requests, projections, stable_blocks
+from policies.columns import Requests
+from policies.frames import Frame, projections, stable_blocks
 from policies.history import prepare
 from policies.judge import Judge
 from policies.offline import judge_columns
