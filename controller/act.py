@@ -14,13 +14,14 @@ from controller import takeover
 from controller.core import actions as a
 from controller.core import freezing
 from controller.core.gate_config import make_gate_config
-from controller.core.snapshot import Snapshot
+from controller.core.snapshot import Snapshot, Trial
 from controller.core.times import to_short_text
 from controller.core.variants import FINALIZER
 from controller.ports import Clock, Cluster, Judgement, Lease, Ref, Retryable, Store, Terminal
 from controller.ports import DataPlane as DataPlanePort
 from controller.writes import manifests, variants
 from controller.writes.gate import GateSettings, GateWriter
+from controller.writes.trials import Trials
 from crds.v1alpha1.common import API_VERSION
 from crds.v1alpha1.conditions import TERMINAL, ConditionType, Reason
 from crds.v1alpha1.rollout import Condition, InferenceRolloutSpec, InferenceRolloutStatus
@@ -49,6 +50,7 @@ class Actor:
         self._cluster, self._data_plane, self._judgement = cluster, data_plane, judgement
         self._store, self._lease, self._clock = store, lease, clock
         self._gates = GateWriter(cluster, gates)
+        self._trials = Trials(cluster, clock)
 
     def carry_out(self, s: Snapshot, decision: a.Decision) -> InferenceRolloutStatus:
         """Do what a decision says; returns the status that was written.
@@ -75,9 +77,14 @@ class Actor:
         """Whether this process has applied the gate's objects as spec wants them, and its Deployment exists."""
         return self._gates.is_applied(key, spec)
 
+    def trial(self, key: str, rev10: str, attempt: int) -> Trial | None:
+        """What the API server said to a dry run of this revision in this attempt; None where this process made none."""
+        return self._trials.of(key, rev10, attempt)
+
     def forget(self, key: str) -> None:
         """A rollout is gone."""
         self._gates.forget(key)
+        self._trials.forget(key)
         self._data_plane.forget(key)
         self._judgement.forget(key)
 
@@ -149,6 +156,8 @@ class Actor:
                 manifests.delete_all(cluster, s)
             case a.ApplyVariant(frozen, replicas, restore):
                 variants.apply(cluster, s, frozen, replicas, restore)
+            case a.TryVariant(frozen, attempt):
+                self._trials.make(s, frozen, attempt)
             case a.ScaleVariant(rev10, replicas):
                 variants.scale(cluster, s, rev10, replicas)
             case a.DeleteVariant(rev10):

@@ -10,7 +10,7 @@ from typing import Any
 
 from controller import takeover
 from controller.core import freezing, times, variants
-from controller.core.snapshot import DataPlane, Frozen, JudgeView, PersonAction, Snapshot, Variant
+from controller.core.snapshot import DataPlane, Frozen, JudgeView, PersonAction, Snapshot, Trial, Variant
 from controller.ports import Clock, Cluster, Judgement, Lease, Prober, Ref, Retryable, Store
 from controller.ports import DataPlane as DataPlanePort
 from controller.reads.hardware import hardware_holds
@@ -46,10 +46,15 @@ class Observer:
         self._schema_missing = schema_missing
         self._revisions, self._workloads = RevisionReader(cluster, clock), WorkloadReader(cluster, prober, clock)
         self._gate_applied: Callable[[str, InferenceRolloutSpec | None], bool] = lambda _key, _spec: False
+        self._trial: Callable[[str, str, int], Trial | None] = lambda _key, _rev10, _attempt: None
 
-    def set_gate_applied(self, is_applied: Callable[[str, InferenceRolloutSpec | None], bool]) -> None:
-        """Who knows whether a rollout's gate objects are as its spec wants them (act.py applies them)."""
-        self._gate_applied = is_applied
+    def set_actor(
+        self,
+        is_applied: Callable[[str, InferenceRolloutSpec | None], bool],
+        trial: Callable[[str, str, int], Trial | None],
+    ) -> None:
+        """What only act.py knows: whether a rollout's gate objects are as its spec wants them, and dry runs."""
+        self._gate_applied, self._trial = is_applied, trial
 
     def observe(self, namespace: str, name: str) -> Snapshot | None:
         """Everything about one rollout now; None where it does not exist (any more)."""
@@ -85,6 +90,7 @@ class Observer:
             data_plane=self._plane(namespace, name, meta["uid"], spec),
             judge=self._judge(key, status, self._hardware_holds(status, running, stored)),
             traffic=self._judgement.traffic(key),
+            trial=self._trial(key, status.candidate, status.attempt),
             actions=self._actions(namespace, name, meta["creationTimestamp"]),
             policy=policy,
             policy_error=policy_error,

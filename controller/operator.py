@@ -210,7 +210,7 @@ class Operator:
         shared = (self.cluster, data_plane, self.judgements)
         observer = Observer(*shared, self.prober, self.store, self.lease, self.clock, self.schema.missing)
         actor = Actor(*shared, self.store, self.lease, self.clock, self._gates)
-        observer.set_gate_applied(actor.gate_applied)
+        observer.set_actor(actor.gate_applied, actor.trial)
         self.live = LiveRollouts(observer, data_plane, self.judgements, self.witnesses, self.provider)
         orphans = OrphanActs(self.cluster, self.store, self.clock)
         reconciler = Reconciler(

@@ -61,6 +61,9 @@ class Cluster(Protocol):
     def apply(self, obj: Mapping[str, Any], plural: str) -> dict[str, Any]:
         """Server-side apply as `weighlock`, with force."""
 
+    def try_apply(self, obj: Mapping[str, Any], plural: str) -> None:
+        """The same as a dry run of the server: its defaults, validation and admission, and nothing is written."""
+
     def patch(self, ref: Ref, patch: Any, subresource: str = "") -> dict[str, Any] | None:
         """Merge patch (a mapping) or JSON patch (a list); None where the object is gone."""
 

@@ -170,14 +170,13 @@ class KubeCluster:
 
     def apply(self, obj: Mapping[str, Any], plural: str) -> dict[str, Any]:
         """See the protocol."""
-        meta = obj["metadata"]
-        ref = Ref(obj["apiVersion"], plural, meta.get("namespace", ""), meta["name"])
-        query = {"fieldManager": FIELD_MANAGER, "force": "true"}
-        answer = self._call("PATCH", path_of(ref), dict(obj), query, "application/apply-patch+yaml")
-        if answer is None:
-            raise Retryable(f"{plural} {meta['name']} cannot be applied: its namespace or kind does not exist")
+        answer = self._apply(obj, plural, {})
         self._remember(plural, answer)
         return answer
+
+    def try_apply(self, obj: Mapping[str, Any], plural: str) -> None:
+        """See the protocol."""
+        self._apply(obj, plural, {"dryRun": "All"})
 
     def patch(self, ref: Ref, patch: Any, subresource: str = "") -> dict[str, Any] | None:
         """See the protocol."""
@@ -253,6 +252,15 @@ class KubeCluster:
     def is_reachable(self) -> bool:
         """See the protocol."""
         return time.monotonic() - self._answered_s < 60.0
+
+    def _apply(self, obj: Mapping[str, Any], plural: str, more: Mapping[str, str]) -> dict[str, Any]:
+        meta = obj["metadata"]
+        ref = Ref(obj["apiVersion"], plural, meta.get("namespace", ""), meta["name"])
+        query = {"fieldManager": FIELD_MANAGER, "force": "true", **more}
+        answer = self._call("PATCH", path_of(ref), dict(obj), query, "application/apply-patch+yaml")
+        if answer is None:
+            raise Retryable(f"{plural} {meta['name']} cannot be applied: its namespace or kind does not exist")
+        return answer
 
     def _call(self, method: str, *given: Any) -> dict[str, Any] | None:
         if method != "GET" and not self.fence():

@@ -55,6 +55,14 @@ class ApplyVariant:
 
 
 @dataclass(frozen=True, slots=True)
+class TryVariant:
+    """Ask the API server, by a dry run, whether it would take the workloads and ConfigMap copies of a revision."""
+
+    frozen: Frozen
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
 class ScaleVariant:
     """Set replicas of a revision's workloads; templates stay untouched."""
 
@@ -124,6 +132,7 @@ Action: TypeAlias = (
     | LabelStable
     | PruneRunManifests
     | ApplyVariant
+    | TryVariant
     | ScaleVariant
     | DeleteVariant
     | ApplyGate

@@ -94,6 +94,18 @@ class Variant:
 
 
 @dataclass(frozen=True, slots=True)
+class Trial:
+    """What the API server said to a dry run of a revision's objects, before any of them exists.
+
+    at_s: when; refused: its words where it would not take one of them; unproven: why it could not try them all.
+    """
+
+    at_s: float
+    refused: str = ""
+    unproven: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class DataPlane:
     """The rollout's gates.
 
@@ -175,8 +187,8 @@ class Snapshot:
     spec: the parsed spec, or the last usable one where `spec_error` names a wrong field; None where there never was
     one. target: the revision that spec asks for; stored: revisions with a RunManifest by rev10. conflict: name of the
     rollout that owns the same workload or route. schema_missing: fields that the API server would drop. policy: the
-    policy as it stands now; attempt_policy: the snapshot of the running attempt. traffic: the recorder's last seconds
-    (None: not known now).
+    policy as it stands now; attempt_policy: the snapshot of the running attempt. trial: of the candidate in this
+    attempt (None: this process made none yet). traffic: the recorder's last seconds (None: not known now).
     """
 
     namespace: str
@@ -196,6 +208,7 @@ class Snapshot:
     data_plane: DataPlane = DataPlane()
     judge: JudgeView = JudgeView()
     traffic: Traffic | None = None
+    trial: Trial | None = None
     actions: tuple[PersonAction, ...] = ()
     policy: RolloutPolicySpec | None = None
     policy_error: str = ""

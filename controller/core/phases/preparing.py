@@ -6,7 +6,7 @@ Called by machine.py. Pure.
 from typing import Any
 
 from controller.core import plans, times
-from controller.core.actions import PutSetup, StoreRunManifest
+from controller.core.actions import EmitEvent, PutSetup, StoreRunManifest, TryVariant
 from controller.core.outcome import AT_ONCE_SECONDS, STEADY_SECONDS, WAIT_SECONDS, Outcome, move, stay
 from controller.core.people import Acts, binding_evidence
 from controller.core.preflight import first_problem
@@ -64,6 +64,9 @@ def preflight(s: Snapshot, acts: Acts) -> Outcome:
         kind = ConditionType.HOLDING if problem.reason in _PREFLIGHT_WAITS else ConditionType.STALLED
         wait_s = WAIT_SECONDS if kind is ConditionType.HOLDING else STEADY_SECONDS
         return stay(s, problem.reason, problem.message, marks={kind: problem}, requeue_after_s=wait_s)
+    tried = _tried(s)
+    if tried is not None:
+        return tried
     if not status.baseline and plans.has_no_baseline(s):
         return _no_baseline(s, acts)
     if not status.baseline and s.judge.setup_attempt != status.attempt:
@@ -74,7 +77,28 @@ def preflight(s: Snapshot, acts: Acts) -> Outcome:
     is_shadow = bool(steps) and steps[0].shadow is not None and not status.baseline
     step = StepStatus(index=0, name=steps[0].name if is_shadow else plans.PREPARE)
     step = step.model_copy(update={"waiting_since": times.to_text(s.now_s)})
-    return move(s, Phase.SHADOW, Reason.STEP_STARTED, "Candidate pods come up; users see nothing of them.", step=step)
+    text = "Candidate pods come up; users see nothing of them."
+    unproven = s.trial.unproven if s.trial is not None else ""
+    told = f"The candidate's objects were not tried before Shadow: {unproven}"
+    warning = (EmitEvent(Reason.DRY_RUN_UNPROVEN, told, warning=True),) if unproven else ()
+    return move(s, Phase.SHADOW, Reason.STEP_STARTED, text, step=step, actions=warning)
+
+
+def _tried(s: Snapshot) -> Outcome | None:
+    """A dry run of the candidate's objects; None when the API server would take them, or cannot be asked."""
+    candidate, trial = s.frozen(s.status.candidate), s.trial
+    if candidate is None:
+        return None
+    ask = (TryVariant(candidate, s.status.attempt),)
+    if trial is None:
+        text = "The API server is asked whether it takes the candidate's objects."
+        return stay(s, Reason.NEW_REVISION, text, actions=ask, requeue_after_s=AT_ONCE_SECONDS)
+    if not trial.refused:
+        return None
+    text = f"The API server would not take the candidate: {trial.refused} Nothing was moved; it is asked again."
+    mark = Mark(Reason.DRY_RUN_REFUSED, text)
+    is_due = s.now_s - trial.at_s >= STEADY_SECONDS
+    return stay(s, mark.reason, text, marks={ConditionType.STALLED: mark}, actions=ask if is_due else ())
 
 
 def _no_baseline(s: Snapshot, acts: Acts) -> Outcome:

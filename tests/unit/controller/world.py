@@ -19,6 +19,7 @@ from controller.core.snapshot import (
     Pod,
     Snapshot,
     Traffic,
+    Trial,
     Variant,
 )
 from crds.v1alpha1.action import ActionKind
@@ -77,6 +78,8 @@ class World:
     result: str | None = None
     holds: tuple[Hold, ...] = ()
     setup_attempt: int | None = None
+    trials: dict[tuple[str, int], Trial] = field(default_factory=dict)
+    admission: Trial = field(default_factory=lambda: Trial(0.0))  # what the API server says to the next dry run
     recorder_up: bool = True
     other_release: str = ""
     rebuilt: bool = True
@@ -212,6 +215,7 @@ class World:
             "data_plane": plane,
             "judge": view,
             "traffic": self.traffic(),
+            "trial": self.trials.get((status.candidate, status.attempt)),
             "actions": tuple(self.people),
             "policy": self.policy,
             "attempt_policy": POLICY if running else None,
@@ -255,6 +259,8 @@ class World:
                 self.running[frozen.rev10] = sum(replicas.values())
                 if restore:
                     self.pods.pop(frozen.rev10, None)
+            case a.TryVariant(frozen, attempt):
+                self.trials[frozen.rev10, attempt] = replace(self.admission, at_s=self.now)
             case a.ScaleVariant(rev, replicas):
                 self.running[rev] = sum(replicas.values())
             case a.DeleteVariant(rev):

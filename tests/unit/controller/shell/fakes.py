@@ -30,6 +30,7 @@ class FakeCluster:
         self.journal = journal
         self.conflicts = 0
         self.is_down = False
+        self.refusals: dict[str, Exception] = {}  # part of a name -> how a dry run of such an object ends
         self.events: list[tuple[str, str]] = []
         self._versions = itertools.count(1)
 
@@ -73,6 +74,13 @@ class FakeCluster:
         kept = self.objects.get((plural, meta.get("namespace", ""), meta["name"]))
         meta |= {"uid": kept["metadata"]["uid"]} if kept else {}
         return self.put({**obj, "metadata": meta})
+
+    def try_apply(self, obj: Mapping[str, Any], plural: str) -> None:
+        self._answer()
+        self.journal.append(f"try {plural} {obj['metadata']['name']}")
+        for word, error in self.refusals.items():
+            if word in obj["metadata"]["name"]:
+                raise error
 
     def patch(self, ref: Ref, patch: Any, subresource: str = "") -> dict[str, Any] | None:
         self._answer()

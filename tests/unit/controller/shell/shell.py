@@ -39,7 +39,7 @@ class Shell:
         upstream = Upstream("127.0.0.1", 1)
         gates = GateSettings("weighlock/gate:test", upstream, upstream)
         self.actor = Actor(*shared, self.store, self.lease, self.clock, gates)
-        self.observer.set_gate_applied(self.actor.gate_applied)
+        self.observer.set_actor(self.actor.gate_applied, self.actor.trial)
         self.orphans = OrphanActs(self.cluster, self.store, self.clock)
         self.reconciler = Reconciler(
             self.cluster, self.observer, self.actor, self.queue, OperatorMetrics(), self.orphans, lambda *_: None
