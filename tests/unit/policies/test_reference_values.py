@@ -193,3 +193,23 @@ def test_weights_of_strata_that_appear_later() -> None:
 def test_alternative_zero_is_gone_after_one_event() -> None:
     llr = seq.ratio_llr(*(np.array(v) for v in (1.0, 9.0, 50.0, 50.0)), 1.0, np.array([0.0, 0.5]))
     assert llr[0] == -math.inf and math.isfinite(llr[1])
+
+
+def test_threshold_of_a_family_of_480_equal_cells() -> None:
+    """alpha 0.01 over 480 cells of equal weight: one cell alone needs 48,000 = e^10.779."""
+    weights = np.full(480, 1 / 480)
+    evidence = np.zeros(480)
+    evidence[7] = 48_000.0
+    assert float(weights @ evidence) == pytest.approx(1 / 0.01)
+    assert math.log(48_000) == pytest.approx(10.779, abs=5e-4)
+    assert seq.closed_test(evidence, weights, 0.0, 0.01) == [7]
+    evidence[7] = 47_000.0
+    assert seq.closed_test(evidence, weights, 0.0, 0.01) == []
+
+
+def test_evidence_stays_finite_however_bad_it_gets() -> None:
+    bank = seq.RestartBank(cells=2, alternatives=3, plan_blocks=4)
+    for _ in range(400):
+        bank.step(np.full((2, 3), 50.0), cap=10.0)
+    assert bank.mass.max() == seq.CEILING
+    assert np.isfinite(bank.evidence()).all() and np.isfinite(bank.evidence().sum())
