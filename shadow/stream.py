@@ -10,7 +10,7 @@ from typing import Any
 
 from lupa import luajit21
 
-from shadow.envoy.script import lua_source
+from shadow.envoy.script import reader_script
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +87,7 @@ class Meter:
 def _runtime() -> Any:
     """A LuaJIT with the stream reader loaded as `weighlock_stream`; strings are bytes."""
     lua = luajit21.LuaRuntime(encoding=None, unpack_returned_tuples=True)
-    load = lua.eval(b"function(text, name, a) return assert(loadstring(text, name))(a) end")
-    json = load(lua_source("json").encode(), b"=json.lua", None)
-    lua.globals()[b"weighlock_stream"] = load(lua_source("stream").encode(), b"=stream.lua", json)
+    lua.globals()[b"weighlock_stream"] = lua.execute(reader_script().encode())
     return lua
 
 

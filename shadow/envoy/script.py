@@ -4,11 +4,20 @@ Called by listeners.py (Envoy's inline script) and by shadow/stream.py. The sour
 that gets its dependencies as arguments and returns a table.
 """
 
+from collections.abc import Iterable
 from functools import cache
 from importlib import resources
 
-_ORDER = ("json", "stream", "sha256", "request", "gate")
-_NEEDS = {"json": "", "stream": "json", "sha256": "", "request": "json, sha256", "gate": "json, stream, request"}
+_NEEDS = {
+    "json": "",
+    "objects": "json",
+    "frames": "json, objects",
+    "stream": "json, objects, frames",
+    "sha256": "",
+    "request": "json, sha256",
+    "gate": "json, frames, stream, request",
+}
+_READER = ("json", "objects", "frames", "stream")
 
 
 def lua_source(name: str) -> str:
@@ -16,8 +25,18 @@ def lua_source(name: str) -> str:
     return resources.files("shadow.envoy").joinpath("lua", f"{name}.lua").read_text(encoding="utf-8")
 
 
+def _joined(names: Iterable[str]) -> str:
+    parts = [f"local {name} = (function(...)\n{lua_source(name)}\nend)({_NEEDS[name]})" for name in names]
+    return "\n".join(parts) + "\n"
+
+
 @cache
 def gate_script() -> str:
     """The whole filter: the files in their order, each in a function of its own."""
-    parts = [f"local {name} = (function(...)\n{lua_source(name)}\nend)({_NEEDS[name]})" for name in _ORDER]
-    return "\n".join(parts) + "\n"
+    return _joined(_NEEDS)
+
+
+@cache
+def reader_script() -> str:
+    """The stream reader alone: a chunk that returns its table."""
+    return _joined(_READER) + "return stream\n"

@@ -1,7 +1,8 @@
 -- The filter's two entry points, as Envoy calls them. Everything about one stream travels in the dynamic metadata
 -- `weighlock`: `arrival` (fixed at arrival) and `meter` (rewritten while the stream runs, so that a request that never
 -- ends is known too). The configuration comes with the route, so that a change of it never touches a listener.
-local json, stream, request = ...
+local json, frames, stream, request = ...
+local byte, find, format, sub, tonumber = string.byte, string.find, string.format, string.sub, tonumber
 local NAMESPACE = "weighlock"
 local SAVE_EVERY = 1.0 -- seconds between two writes of a running stream's reading
 local MAX_JSON_BYTES = 1024 * 1024
@@ -40,13 +41,19 @@ local function make_light(body)
   getmetatable(body).__gc, is_light = nil, true
 end
 
-local last_text, last_config
+local MAX_CONFIGS = 64
+local configs, configs_n = {}, 0 -- by text: the routes of a plan differ, and their requests come mixed
 
 local function config_of(h)
   local text = h:metadata():get("config")
   if text == nil then return nil end
-  if text ~= last_text then last_text, last_config = text, json.decode(text) end
-  return last_config
+  local found = configs[text]
+  if not found then
+    if configs_n >= MAX_CONFIGS then configs, configs_n = {}, 0 end
+    found = json.decode(text)
+    configs[text], configs_n = found, configs_n + 1
+  end
+  return found
 end
 
 local serial, salt = 0, nil
@@ -55,16 +62,16 @@ local serial, salt = 0, nil
 local function new_id(h)
   if not salt then
     local place = string.match(tostring({}), "0x(%x+)") or "0"
-    salt = string.format("%x%s", tonumber(h:timestampString(EnvoyTimestampResolution.MICROSECOND)), string.sub(place, -6))
+    salt = format("%x%s", tonumber(h:timestampString(EnvoyTimestampResolution.MICROSECOND)), sub(place, -6))
   end
   serial = serial + 1
-  return string.format("%s-%x", salt, serial)
+  return format("%s-%x", salt, serial)
 end
 
 local function strip_own_headers(headers)
   local found
   for name in pairs(headers) do
-    if string.sub(name, 1, 12) == "x-weighlock-" then
+    if sub(name, 1, 12) == "x-weighlock-" then
       found = found or {}
       found[#found + 1] = name
     end
@@ -77,32 +84,39 @@ end
 local function metadata(h) return h:streamInfo():dynamicMetadata() end
 
 -- Metadata are written as JSON text: a nested table would be copied field by field at every hand-over. Texts inside are
--- either cleaned or still escaped as they came, so they need no escaping here.
-local function put(parts, name, value)
-  if value == nil then return end
-  local kind = type(value)
-  if kind == "string" then
-    parts[#parts + 1] = '"' .. name .. '":"' .. value .. '"'
-  elseif kind == "number" then
-    parts[#parts + 1] = string.format('"%s":%.9g', name, value)
-  else
-    parts[#parts + 1] = '"' .. name .. '":' .. tostring(value)
-  end
+-- either cleaned or still escaped as they came, so they need no escaping here. Times are whole microseconds, and a text
+-- is written by one format of whole numbers where it can be: every other way runs through more code, which has left the
+-- processor's cache since the last request.
+local function text_field(name, value)
+  return value and ',"' .. name .. '":"' .. value .. '"' or ""
 end
 
-local ARRIVAL = { "id", "tenant", "bucket", "tokens", "bytes", "model", "stream", "skip" }
+local function number_field(name, value)
+  return value and format(',"%s":%d', name, value) or ""
+end
 
-local function save_arrival(h, arrival)
-  local parts = {}
-  for i = 1, #ARRIVAL do put(parts, ARRIVAL[i], arrival[ARRIVAL[i]]) end
-  local own = metadata(h)
-  own:set(NAMESPACE, "arrival", "{" .. table.concat(parts, ",") .. "}")
-  -- For the response: three flags and the start.
-  own:set(NAMESPACE, "start", string.format("%s%s%s%.6f", arrival.id and "m" or "-", arrival.hide and "h" or "-", arrival.debug and "d" or "-", arrival.t0))
+-- It begins with what the response needs: three flags and the time of the arrival (see `arrival_of`).
+local function save_arrival(h, a)
+  local stream = ""
+  if a.stream ~= nil then stream = a.stream and ',"stream":true' or ',"stream":false' end
+  local text = format('{"at":"%s%s%s%d"%s%s%s%s%s%s%s%s}', a.id and "m" or "-", a.hide and "h" or "-", a.debug and "d" or "-",
+    a.t0 * 1e6 + 0.5, text_field("id", a.id), text_field("tenant", a.tenant), text_field("bucket", a.bucket), number_field("tokens", a.tokens),
+    number_field("bytes", a.bytes), text_field("model", a.model), stream, text_field("skip", a.skip))
+  metadata(h):set(NAMESPACE, "arrival", text)
+end
+
+-- What the request left: when it arrived, and whether it is metered, its usage hidden, its variant shown; nil where it
+-- left nothing.
+local function arrival_of(h)
+  local own = metadata(h):get(NAMESPACE)
+  local text = own and own.arrival
+  if not text then return nil end
+  local metered, hides, shows = byte(text, 8, 10)
+  return tonumber(sub(text, 11, find(text, '"', 11, true) - 1)) / 1e6, metered == 109, hides == 104, shows == 100
 end
 
 -- Reads the body where it is small enough to be held; asks for usage where that is wanted.
-local function read_body(h, headers, cfg, path, arrival)
+local function read_body(h, headers, cfg, kind, arrival)
   local length = tonumber(headers:get("content-length"))
   if length == nil or length > request.MAX_BODY_BYTES or headers:get("content-encoding") then
     return { large = true, bytes = length }
@@ -112,7 +126,7 @@ local function read_body(h, headers, cfg, path, arrival)
   local bytes = buffer:length()
   local text = buffer:getBytes(0, bytes)
   local body = request.inspect(text)
-  if body and cfg.include_usage and request.takes_usage(path) then
+  if body and cfg.include_usage and kind.takes_usage then
     local written = request.with_usage(text, body.top)
     if written then
       -- Handles that were fetched before the filter waited are void: fetch them again.
@@ -136,9 +150,9 @@ local function finish_late(h, cfg, arrival)
   save_arrival(h, arrival)
 end
 
-local function decide_copy(headers, cfg, path, arrival, seen, at)
-  local refused = request.refusal(cfg, path, arrival.tenant, seen)
-  if seen.body and not seen.body.effects and request.takes_usage(path) then
+local function decide_copy(headers, cfg, kind, arrival, seen, at)
+  local refused = request.refusal(cfg, kind, arrival.tenant, seen)
+  if seen.body and not seen.body.effects and kind.takes_usage then
     headers:replace("x-envoy-retry-on", "reset") -- it can be run again on another pod without harm
   end
   if cfg.copy_share <= 0 then return false end
@@ -155,16 +169,16 @@ local function on_live_request(h, headers, cfg, at)
   local debug = headers:get("x-weighlock-debug") == "1"
   strip_own_headers(headers)
   headers:remove("x-envoy-retry-on")
-  local path = request.path_of(headers:get(":path") or "")
+  local kind = request.kind_of(cfg, headers:get(":path") or "")
   local arrival = { t0 = at, debug = debug }
-  if headers:get(":method") ~= "POST" or not request.is_inference(cfg, path) then
+  if not kind.is_inference or headers:get(":method") ~= "POST" then
     save_arrival(h, arrival)
     return
   end
   arrival.id = new_id(h)
-  arrival.tenant = request.tenant(cfg, function(name) return headers:get(name) end, path)
+  arrival.tenant = request.tenant(cfg, function(name) return headers:get(name) end, kind.path)
   headers:remove("accept-encoding") -- a compressed stream cannot be read
-  local seen = read_body(h, headers, cfg, path, arrival)
+  local seen = read_body(h, headers, cfg, kind, arrival)
   headers = h:headers()
   if seen.body then arrival.model, arrival.stream = seen.body.model, seen.body.stream end
   if seen.bytes then
@@ -177,7 +191,7 @@ local function on_live_request(h, headers, cfg, at)
   headers:add("x-weighlock-tenant", arrival.tenant)
   headers:add("x-weighlock-pair", arrival.id)
   headers:add("x-weighlock-kind", "live")
-  if decide_copy(headers, cfg, path, arrival, seen, at) then h:clearRouteCache() end
+  if decide_copy(headers, cfg, kind, arrival, seen, at) then h:clearRouteCache() end
   save_arrival(h, arrival)
   if not seen.bytes then finish_late(h, cfg, arrival) end
 end
@@ -200,30 +214,43 @@ function envoy_on_request(h)
   return on_live_request(h, headers, cfg, at)
 end
 
-local function put_time(parts, name, at)
-  if at ~= nil then parts[#parts + 1] = string.format('"%s":%.6f', name, at) end
+local reasons, reasons_n = {}, 0
+
+-- A finish reason as it may stand in a text.
+local function reason_of(finish)
+  local found = reasons[finish]
+  if not found then
+    if reasons_n >= 1000 then reasons, reasons_n = {}, 0 end
+    found = sub(string.gsub(finish, "[%c\"\\]", "_"), 1, 40)
+    reasons[finish], reasons_n = found, reasons_n + 1
+  end
+  return found
+end
+
+local COUNTS = '{"gaps":%d,"events":%d,"content":%d,"chunks":%d,"source":"%s","stream":%s'
+local FIRST = COUNTS .. ',"ttft":%de-6,"last":%de-6'
+local TIMES = FIRST .. ',"gap":%de-6,"gap_at":%de-6'
+
+local function told(m)
+  local t0 = m.start
+  if m.gap then
+    return format(TIMES, m.gaps, m.events, m.content, m.chunks, m.source, "true", (m.first_at - t0) * 1e6 + 0.5,
+      (m.last_at - t0) * 1e6 + 0.5, m.gap * 1e6 + 0.5, (m.gap_at - t0) * 1e6 + 0.5)
+  end
+  if m.first_at then
+    return format(FIRST, m.gaps, m.events, m.content, m.chunks, m.source, "true", (m.first_at - t0) * 1e6 + 0.5, (m.last_at - t0) * 1e6 + 0.5)
+  end
+  return format(COUNTS, m.gaps, m.events, m.content, m.chunks, m.source, "true")
 end
 
 local function save(h, m, ended, is_stream)
-  local t0 = m.start
-  local parts = {
-    string.format('"gaps":%d,"events":%d,"content":%d,"chunks":%d,"source":"%s","stream":%s', m.gaps, m.events, m.content,
-      m.chunks, m.source, tostring(is_stream)),
-  }
-  if is_stream then
-    put_time(parts, "ttft", m.first_at and m.first_at - t0)
-    put_time(parts, "last", m.last_at and m.last_at - t0)
-    put_time(parts, "gap", m.gap)
-    put_time(parts, "gap_at", m.gap_at and m.gap_at - t0)
-  end
-  put(parts, "prompt", m.prompt)
-  put(parts, "output", m.output)
+  local text = is_stream and told(m) or format(COUNTS, m.gaps, m.events, m.content, m.chunks, m.source, "false")
+  local tokens = m.source ~= "none" and number_field("prompt", m.prompt) .. number_field("output", m.output) or ""
+  local ending = ""
   if ended then
-    put(parts, "finish", m.finish and string.sub(string.gsub(m.finish, "[%c\"\\]", "_"), 1, 40))
-    put(parts, "model", m.model)
-    put(parts, "outcome", stream.outcome(m))
+    ending = text_field("finish", m.finish and reason_of(m.finish)) .. text_field("model", m.model) .. text_field("outcome", stream.outcome(m))
   end
-  metadata(h):set(NAMESPACE, "meter", "{" .. table.concat(parts, ",") .. "}")
+  metadata(h):set(NAMESPACE, "meter", text .. tokens .. ending .. "}")
 end
 
 local function read_chunk(m, chunk, size, s, at)
@@ -233,10 +260,10 @@ local function read_chunk(m, chunk, size, s, at)
   if replaced and (size > 0 or replaced ~= "") then chunk:setBytes(replaced) end
 end
 
--- What is the same in every frame is kept in locals: see `stream.alike`.
+-- What is the same in every frame is kept in locals: see `frames.alike`.
 local function meter_stream(h, m)
-  local alike, lead, trail = stream.alike, nil, nil
-  local chunks, frames, last_at, gap, gap_at = 0, 0, nil, nil, nil -- since the last piece that was not alike
+  local alike, lead, trail = frames.alike, nil, nil
+  local chunks, count, last_at, gap, gap_at = 0, 0, nil, nil, nil -- since the last piece that was not alike
   local due = m.start + SAVE_EVERY
   for chunk in h:bodyChunks() do
     local at, size = now(h), chunk:length()
@@ -244,23 +271,23 @@ local function meter_stream(h, m)
     local n = lead and alike(s, lead, trail)
     if n then
       if at - last_at > gap then gap, gap_at = at - last_at, at end
-      chunks, frames, last_at = chunks + 1, frames + n, at
+      chunks, count, last_at = chunks + 1, count + n, at
     else
-      stream.settle(m, chunks, frames, last_at, gap, gap_at)
+      stream.settle(m, chunks, count, last_at, gap, gap_at)
       local is_first = m.first_at == nil
       read_chunk(m, chunk, size, s, at)
       lead, trail = stream.usual(m)
-      chunks, frames, last_at, gap, gap_at = 0, 0, m.last_at, m.gap or -1, m.gap_at
+      chunks, count, last_at, gap, gap_at = 0, 0, m.last_at, m.gap or -1, m.gap_at
       if is_first and m.first_at then due = at end
     end
     if at >= due then
       due = at + SAVE_EVERY
-      stream.settle(m, chunks, frames, last_at, gap, gap_at)
-      chunks, frames = 0, 0
+      stream.settle(m, chunks, count, last_at, gap, gap_at)
+      chunks, count = 0, 0
       save(h, m, false, true)
     end
   end
-  stream.settle(m, chunks, frames, last_at, gap, gap_at)
+  stream.settle(m, chunks, count, last_at, gap, gap_at)
   stream.finish(m, now(h))
   save(h, m, true, true)
 end
@@ -289,18 +316,15 @@ local function show_variant(headers, h, debug)
 end
 
 function envoy_on_response(h)
-  local own = metadata(h):get(NAMESPACE)
-  local start = own and own.start
-  if not start then return end
+  local t0, is_metered, hides, shows = arrival_of(h)
+  if not t0 then return end
   local headers = h:headers()
-  local is_metered, hides = string.byte(start, 1) == 109, string.byte(start, 2) == 104
-  show_variant(headers, h, string.byte(start, 3) == 100)
+  show_variant(headers, h, shows)
   if not is_metered or headers:get("content-encoding") then return end
-  local t0 = tonumber(string.sub(start, 4))
   local content_type = headers:get("content-type") or ""
-  if string.find(content_type, "text/event-stream", 1, true) then
+  if find(content_type, "text/event-stream", 1, true) then
     if hides then headers:remove("content-length") end
     return meter_stream(h, stream.new(t0, hides))
   end
-  if string.find(content_type, "application/json", 1, true) then return meter_json(h, stream.new(t0, false)) end
+  if find(content_type, "application/json", 1, true) then return meter_json(h, stream.new(t0, false)) end
 end

@@ -18,26 +18,46 @@ local function ends_with(path, list)
   return false
 end
 
-function M.path_of(target) return match(target, "^[^?#]*") end
-function M.is_inference(cfg, path) return ends_with(path, INFERENCE) or ends_with(path, cfg.mirror_paths) end
-function M.takes_usage(path) return ends_with(path, USAGE) end
+local MAX_KNOWN, MAX_KEY = 10000, 256
+
+-- `make` with a memory: what clients send again and again is worked out once. Long keys are not kept.
+local function remembering(make)
+  local known, n = {}, 0
+  return function(key)
+    local found = known[key]
+    if found == nil then
+      found = make(key)
+      if #key > MAX_KEY then return found end
+      if n >= MAX_KNOWN then known, n = {}, 0 end
+      known[key], n = found, n + 1
+    end
+    return found
+  end
+end
+
+-- What a request's target is, under this configuration: {path, is_inference, takes_usage, is_mirrored}.
+function M.kind_of(cfg, target)
+  if not cfg.kinds then
+    cfg.kinds = remembering(function(text)
+      local path = match(text, "^[^?#]*")
+      local is_mirrored = ends_with(path, cfg.mirror_paths)
+      return {
+        path = path, is_inference = is_mirrored or ends_with(path, INFERENCE), takes_usage = ends_with(path, USAGE),
+        is_mirrored = is_mirrored,
+      }
+    end)
+  end
+  return cfg.kinds(target)
+end
+
+local clean_name = remembering(function(name) return (string.gsub(sub(name, 1, 64), "[%c\"\\]", "_")) end)
 
 local function clean(name)
   if name == nil or name == "" then return "unknown" end
-  return (string.gsub(sub(name, 1, 64), "[%c\"\\]", "_"))
+  return clean_name(name)
 end
 
-local digests, digests_n = {}, 0
-
-local function digest_of(key)
-  local found = digests[key]
-  if not found then
-    if digests_n >= 10000 then digests, digests_n = {}, 0 end
-    found = "key-" .. sub(sha256(key), 1, 16)
-    digests[key], digests_n = found, digests_n + 1
-  end
-  return found
-end
+local digest_of = remembering(function(key) return "key-" .. sub(sha256(key), 1, 16) end)
 
 -- The tenant of a request. get: function(header name) -> value or nil.
 function M.tenant(cfg, get, path)
@@ -130,8 +150,8 @@ function M.inspect(body)
 end
 
 -- Why a request is not copied; nil where it may be.
-function M.refusal(cfg, path, tenant, seen)
-  if not ends_with(path, cfg.mirror_paths) then return "path" end
+function M.refusal(cfg, kind, tenant, seen)
+  if not kind.is_mirrored then return "path" end
   if cfg.mirror_except[tenant] or not (cfg.mirror_tenants["*"] or cfg.mirror_tenants[tenant]) then return "tenant" end
   if seen.large then return "large" end
   if not seen.body then return "body" end

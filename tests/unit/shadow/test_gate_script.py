@@ -20,7 +20,7 @@ function world(pieces, at)
   local notes, i = {}, 0
   local headers = { remove = function() end }
   function headers:get(name) return name == "content-type" and "text/event-stream" or nil end
-  local own = { get = function() return { start = "m--0.000000" } end }
+  local own = { get = function() return { arrival = '{"at":"m--0","id":"x"}' } end }
   function own:set(_, _, text) notes[#notes + 1] = text end
   local info = { dynamicMetadata = function() return own end }
   return {

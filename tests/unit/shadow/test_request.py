@@ -30,7 +30,7 @@ class Request:
         seen = self.lua.table()
         if body is not None:
             seen.body = self.module.inspect(json.dumps(body))
-        return self.module.refusal(self.config, path, tenant, seen)
+        return self.module.refusal(self.config, self.module.kind_of(self.config, path), tenant, seen)
 
     def with_usage(self, text: str) -> Any:
         return self.module.with_usage(text, self.module.inspect(text).top)
