@@ -10,6 +10,7 @@ import base64
 import datetime
 import threading
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +22,37 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from controller.core.variants import OWNED, ROLLOUT
 from controller.ports import Cluster, Ref, Retryable, Terminal
 from crds.v1alpha1.conditions import Reason
+from shadow.identity import CONTROL_NAME, gate_identity
 
 CA_SECRET = "weighlock-xds-ca"
 RECORDER_SECRET = "weighlock-recorder-tls"
-SERVER_NAME = "weighlock-xds"
+SERVER_NAME = CONTROL_NAME
 AUTHORITY_DAYS = 3650
 CERTIFICATE_DAYS = 365
 _RENEW_BEFORE_DAYS = 60
 
 Key = ec.EllipticCurvePrivateKey
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Whom a certificate speaks of: common name, the name that is checked, what it is good for."""
+
+    common_name: str
+    name: x509.GeneralName
+    usage: tuple[x509.ObjectIdentifier, ...]
+
+
+def control_holder() -> Holder:
+    """Operator and recorder: servers to gates, and the operator a client of the recorder."""
+    usage = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
+    return Holder(SERVER_NAME, x509.DNSName(SERVER_NAME), usage)
+
+
+def gate_holder(rollout: str) -> Holder:
+    """The gates of a rollout (`namespace/name`): clients, and of this rollout alone."""
+    name = x509.UniformResourceIdentifier(gate_identity(rollout))
+    return Holder(rollout, name, (ExtendedKeyUsageOID.CLIENT_AUTH,))
 
 
 class CertificateAuthority:
@@ -55,14 +78,14 @@ class CertificateAuthority:
     def server_files(self) -> tuple[Path, Path, Path]:
         """Write the operator's certificate, key and the authority; also gives the recorder its Secret."""
         authority, _ = self._load()
-        certificate, key = self._sign(SERVER_NAME, SERVER_NAME)
+        certificate, key = self._sign(control_holder())
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         paths = (self._folder / "tls.crt", self._folder / "tls.key", self._folder / "ca.crt")
         for path, content in zip(paths, (_pem(certificate), _pem_key(key), _pem(authority)), strict=True):
             path.touch(mode=0o600)
             path.write_bytes(content)
-        if self._kept(self._namespace, RECORDER_SECRET, _now()) is None:
-            recorder = self._secret(RECORDER_SECRET, self._namespace, SERVER_NAME, SERVER_NAME, {})
+        if self._kept(self._namespace, RECORDER_SECRET, control_holder(), _now()) is None:
+            recorder = self._secret(RECORDER_SECRET, self._namespace, control_holder(), {})
             self._cluster.apply(recorder, "secrets")
         return paths
 
@@ -82,7 +105,8 @@ class CertificateAuthority:
         for namespace, rollout in rollouts:
             name = _gate_name(rollout)
             found = self._cluster.get(Ref("v1", "secrets", namespace, name))
-            if found is not None and self._kept(namespace, name, _now()) is None:
+            holder = gate_holder(f"{namespace}/{rollout}")
+            if found is not None and self._kept(namespace, name, holder, _now()) is None:
                 self._cluster.apply(self.gate_secret(namespace, rollout), "secrets")
 
     def gate_secret(self, namespace: str, rollout: str) -> dict[str, Any]:
@@ -92,16 +116,16 @@ class CertificateAuthority:
             issued = self._issued.get(f"{namespace}/{name}")
         if issued is not None and issued[0] > now:
             return issued[1]
-        secret = self._kept(namespace, name, now) or self._secret(
-            name, namespace, f"{namespace}/{rollout}", None, {ROLLOUT: rollout}
-        )
+        holder = gate_holder(f"{namespace}/{rollout}")
+        kept = self._kept(namespace, name, holder, now)
+        secret = kept or self._secret(name, namespace, holder, {ROLLOUT: rollout})
         until = now + datetime.timedelta(days=1)
         with self._lock:
             self._issued[f"{namespace}/{name}"] = (until, secret)
         return secret
 
-    def _kept(self, namespace: str, name: str, now: datetime.datetime) -> dict[str, Any] | None:
-        """The Secret as it is, where its certificate is ours and good for long enough."""
+    def _kept(self, namespace: str, name: str, holder: Holder, now: datetime.datetime) -> dict[str, Any] | None:
+        """The Secret as it is, where its certificate is ours, the holder's, and good for long enough."""
         found = self._cluster.get(Ref("v1", "secrets", namespace, name))
         data = (found or {}).get("data") or {}
         authority, _ = self._load()
@@ -109,16 +133,14 @@ class CertificateAuthority:
             return None
         certificate = x509.load_pem_x509_certificate(base64.b64decode(data["tls.crt"]))
         is_long = certificate.not_valid_after_utc > now + datetime.timedelta(days=_RENEW_BEFORE_DAYS)
-        if not is_long or base64.b64decode(data["ca.crt"]) != _pem(authority):
+        if not is_long or base64.b64decode(data["ca.crt"]) != _pem(authority) or not _is_of(certificate, holder):
             return None
         metadata = {"name": name, "namespace": namespace, "labels": (found or {})["metadata"].get("labels") or {}}
         return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "kubernetes.io/tls", "data": data}
 
-    def _secret(
-        self, name: str, namespace: str, common_name: str, server_name: str | None, labels: dict[str, str]
-    ) -> dict[str, Any]:
+    def _secret(self, name: str, namespace: str, holder: Holder, labels: dict[str, str]) -> dict[str, Any]:
         authority, _ = self._load()
-        certificate, key = self._sign(common_name, server_name)
+        certificate, key = self._sign(holder)
         data = {"tls.crt": _pem(certificate), "tls.key": _pem_key(key), "ca.crt": _pem(authority)}
         return {
             "apiVersion": "v1",
@@ -156,7 +178,7 @@ class CertificateAuthority:
 
     def _create(self) -> tuple[x509.Certificate, Key]:
         key = ec.generate_private_key(ec.SECP256R1())
-        certificate = _build("weighlock", None, key, None, key, AUTHORITY_DAYS, is_authority=True)
+        certificate = _build("weighlock", None, key, None, key, AUTHORITY_DAYS)
         secret = {
             "apiVersion": "v1",
             "kind": "Secret",
@@ -173,11 +195,10 @@ class CertificateAuthority:
             raise Retryable(f"Secret {CA_SECRET} cannot be read back")
         return kept
 
-    def _sign(self, common_name: str, server_name: str | None) -> tuple[x509.Certificate, Key]:
+    def _sign(self, holder: Holder) -> tuple[x509.Certificate, Key]:
         authority, authority_key = self._load()
         key = ec.generate_private_key(ec.SECP256R1())
-        certificate = _build(common_name, server_name, key, authority, authority_key, CERTIFICATE_DAYS)
-        return certificate, key
+        return _build(holder.common_name, holder, key, authority, authority_key, CERTIFICATE_DAYS), key
 
 
 def _now() -> datetime.datetime:
@@ -192,15 +213,19 @@ def _unusable(name: str, why: str) -> Terminal:
     return Terminal(Reason.PREFLIGHT_FAILED, f"Secret {name} cannot sign certificates: {why}.")
 
 
+def _is_of(certificate: x509.Certificate, holder: Holder) -> bool:
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    except x509.ExtensionNotFound:  # of a release before certificates named their holder
+        return False
+    return list(names) == [holder.name] and set(usage) == set(holder.usage)
+
+
 def _build(
-    common_name: str,
-    server_name: str | None,
-    key: Key,
-    issuer: x509.Certificate | None,
-    issuer_key: Key,
-    days: int,
-    is_authority: bool = False,
+    common_name: str, holder: Holder | None, key: Key, issuer: x509.Certificate | None, issuer_key: Key, days: int
 ) -> x509.Certificate:
+    """holder: None for an authority."""
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name[:64])])
     now = _now()
     builder = (
@@ -211,13 +236,11 @@ def _build(
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(minutes=5))
         .not_valid_after(now + datetime.timedelta(days=days))
-        .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
+        .add_extension(x509.BasicConstraints(ca=holder is None, path_length=None), critical=True)
     )
-    if not is_authority:
-        usage = ExtendedKeyUsageOID.SERVER_AUTH if server_name else ExtendedKeyUsageOID.CLIENT_AUTH
-        builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
-    if server_name:
-        builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(server_name)]), critical=False)
+    if holder is not None:
+        builder = builder.add_extension(x509.ExtendedKeyUsage(list(holder.usage)), critical=False)
+        builder = builder.add_extension(x509.SubjectAlternativeName([holder.name]), critical=False)
     return builder.sign(issuer_key, hashes.SHA256())
 
 

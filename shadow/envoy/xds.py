@@ -23,6 +23,7 @@ from shadow.envoy.node import TYPES, NodeState, names_of, nonce_of
 from shadow.envoy.snapshot import Snapshot, make_snapshot
 from shadow.grpc_end import end
 from shadow.grpc_tls import server_credentials
+from shadow.identity import is_gate_of
 from shadow.plan import GateConfig
 
 T = TypeVar("T")
@@ -84,6 +85,11 @@ class XdsServer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self.port = 0
+
+    @property
+    def demands_identity(self) -> bool:
+        """Whether a gate must show a certificate of its rollout."""
+        return self._tls is not None
 
     # --- life ---
 
@@ -241,6 +247,10 @@ class _Service(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type: ignore
         first = await anext(aiter(requests), None)
         if first is None:
             return
+        if self._server.demands_identity and not is_gate_of(context.auth_context(), first.node.cluster):
+            log.warning("refused: not a gate of this rollout", rollout=first.node.cluster, peer=context.peer())
+            text = f"this certificate is not that of a gate of {first.node.cluster}"
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
         metadata = json_format.MessageToDict(first.node.metadata)
         stream = _Stream(first.node.cluster, first.node.id, str(metadata.get("pod_ip", "127.0.0.1")), asyncio.Queue())
         stream.inbox.put_nowait(first)

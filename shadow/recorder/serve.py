@@ -41,7 +41,7 @@ class RecorderServer:
     def __init__(self, options: Options) -> None:
         self._options = options
         self.recorder = Recorder(options.data)
-        self.logs = AccessLogs(self.recorder)
+        self.logs = AccessLogs(self.recorder, demands_identity=options.tls is not None)
         self.port = self.als_port = 0
         self._tasks: list[asyncio.Task[None]] = []
         self._grpc: grpc.aio.Server | None = None

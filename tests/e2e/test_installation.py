@@ -32,6 +32,7 @@ def watched(system: System) -> Iterator[Rollout]:
     rollout.namespace.call("POST", rollout.namespace.path("services"), front)
     rollout.install()
     yield rollout
+    system.call("DELETE", rollout.namespace.path("services", "front"))
     # What served stays when a rollout is deleted; other tests need its GPU.
     system.call("DELETE", rollout.namespace.path("deployments", version="apps/v1"))
     wait_until("its pods to go", lambda: not rollout.namespace.list("pods"), 60)
@@ -54,7 +55,7 @@ def secret(rollout: Rollout) -> tuple[bytes, bytes, bytes]:
     return key, certificate, authority
 
 
-def ask_xds(system: System, credentials: grpc.ChannelCredentials | None) -> int:
+def ask_xds(system: System, credentials: grpc.ChannelCredentials | None, rollout: str = "watched/chat") -> int:
     """Clusters that the operator tells whoever asks with these credentials; grpc.RpcError where it refuses."""
     address = system.values["advertise"]["xds"]
     names = (("grpc.ssl_target_name_override", "weighlock-xds"),)
@@ -64,7 +65,7 @@ def ask_xds(system: System, credentials: grpc.ChannelCredentials | None) -> int:
         else grpc.insecure_channel(address)
     )
     request = discovery_pb2.DiscoveryRequest(type_url=CLUSTERS)
-    request.node.id, request.node.cluster = "somebody", "watched/chat"
+    request.node.id, request.node.cluster = "somebody", rollout
     with channel:
         stream = ads_pb2_grpc.AggregatedDiscoveryServiceStub(channel).StreamAggregatedResources
         return len(next(iter(stream(iter([request]), timeout=10))).resources)
@@ -80,6 +81,9 @@ def test_gates_speak_mutual_tls_and_nobody_else_is_answered(system: System, watc
         with pytest.raises(grpc.RpcError) as refused:
             ask_xds(system, stranger)
         assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+    with pytest.raises(grpc.RpcError) as refused:  # a gate's certificate is good for its own rollout alone
+        ask_xds(system, grpc.ssl_channel_credentials(authority, key, certificate), "serving/chat")
+    assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
     recorder = watched.namespace.call("GET", f"/api/v1/namespaces/{release.NAMESPACE}/secrets/weighlock-recorder-tls")
     assert base64.b64decode(recorder["data"]["ca.crt"]) == authority
 

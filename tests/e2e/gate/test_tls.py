@@ -1,19 +1,27 @@
 """Mutual TLS between gate, xDS server and recorder: a gate without a certificate hears nothing."""
 
+import asyncio
+import contextlib
 import dataclasses
 import datetime as dt
 import ipaddress
 from pathlib import Path
 
+import grpc
 import httpx
+import orjson
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from envoy.data.accesslog.v3 import accesslog_pb2
+from envoy.service.accesslog.v3 import als_pb2, als_pb2_grpc
+from envoy.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
 
 from shadow.envoy.bootstrap import TlsFiles, make_secrets
 from shadow.envoy.xds import XdsServer
+from shadow.identity import gate_identity
 from shadow.plan import Stage
 from shadow.recorder.serve import Options, RecorderServer
 from tests.e2e.gate.engine import FakeEngine
@@ -21,6 +29,7 @@ from tests.e2e.gate.harness import ROLLOUT, Gate, chat, make_plan, until
 
 pytestmark = pytest.mark.e2e
 SERVER = "weighlock-xds"
+CLUSTERS = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 
 
 class Authority:
@@ -39,9 +48,11 @@ class Authority:
         builder = x509.CertificateBuilder(self.name, subject, key, x509.random_serial_number())
         return builder.not_valid_before(now - dt.timedelta(hours=1)).not_valid_after(now + dt.timedelta(hours=1))
 
-    def pair(self, name: str) -> TlsFiles:
+    def pair(self, name: str, rollout: str = ROLLOUT) -> TlsFiles:
         key = ec.generate_private_key(ec.SECP256R1())
-        names = x509.SubjectAlternativeName([x509.DNSName(name), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+        loopback = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+        identity = x509.UniformResourceIdentifier(gate_identity(rollout))
+        names = x509.SubjectAlternativeName([x509.DNSName(name), loopback, identity])
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         certificate = (
             self._builder(subject, key.public_key()).add_extension(names, False).sign(self.key, hashes.SHA256())
@@ -79,6 +90,84 @@ async def test_gate_with_a_certificate_is_served_and_one_without_is_not(tmp_path
         assert xds.connected(ROLLOUT) == (good.node,)
     finally:
         for gate in (good, plain, foreign):
+            gate.kill()
+        await engine.stop()
+        await recorder.stop()
+        await xds.stop()
+
+
+def credentials_of(tls: TlsFiles) -> grpc.ChannelCredentials:
+    key, certificate, root = (Path(path).read_bytes() for path in (tls.key, tls.certificate, tls.authority))
+    return grpc.ssl_channel_credentials(root, key, certificate)
+
+
+def make_entry(rollout: str) -> accesslog_pb2.HTTPAccessLogEntry:
+    """A request as a gate of this rollout reports it."""
+    plan = {
+        "rollout": rollout,
+        "attempt": 1,
+        "step": 1,
+        "stage": "canary",
+        "weight": 5,
+        "arm": "stable",
+        "kind": "live",
+        "stable": "a" * 10,
+        "candidate": "b" * 10,
+    }
+    entry = accesslog_pb2.HTTPAccessLogEntry()
+    common = entry.common_properties
+    common.custom_tags["plan"] = orjson.dumps(plan).decode()
+    common.metadata.filter_metadata["weighlock"].update({"arrival": '{"id": "1", "tenant": "acme"}'})
+    entry.response.response_code.value = 200
+    return entry
+
+
+async def test_a_gate_of_another_rollout_hears_nothing_and_its_reports_do_not_count(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    server = authority.pair(SERVER)
+    xds = XdsServer("127.0.0.1:0", server)
+    await xds.start()
+    recorder = RecorderServer(Options("127.0.0.1:0", "127.0.0.1:0", tmp_path / "recorder", server))
+    await recorder.start()
+    engine = await FakeEngine("stable").start()
+    ours, posing = (Gate(xds, recorder.als_port) for _ in range(2))
+    ours.tls, posing.tls = authority.pair("gate-ours"), authority.pair("gate-posing", "ns/another")
+    try:
+        posing.start()
+        ours.start()
+        await ours.publish(make_plan(0, [engine], stage=Stage.IDLE))
+        assert xds.connected(ROLLOUT) == (ours.node,)
+        credentials = credentials_of(posing.tls)
+        names = (("grpc.ssl_target_name_override", SERVER),)
+
+        async def ask(claimed: str) -> grpc.StatusCode | None:
+            """How the xDS server ends the stream of a gate that says that it is this rollout's; None: it does not."""
+            request = discovery_pb2.DiscoveryRequest(type_url=CLUSTERS)
+            request.node.id, request.node.cluster = "posing", claimed
+            async with grpc.aio.secure_channel(f"127.0.0.1:{xds.port}", credentials, options=names) as channel:
+                call = ads_pb2_grpc.AggregatedDiscoveryServiceStub(channel).StreamAggregatedResources()
+                await call.write(request)
+                with contextlib.suppress(TimeoutError):
+                    return await asyncio.wait_for(call.code(), 1.0)
+                return None
+
+        async def report(claimed: str, about: str) -> grpc.StatusCode:
+            message = als_pb2.StreamAccessLogsMessage()
+            message.identifier.node.id, message.identifier.node.cluster = "posing", claimed
+            message.http_logs.log_entry.append(make_entry(rollout=about))
+            async with grpc.aio.secure_channel(f"127.0.0.1:{recorder.als_port}", credentials, options=names) as channel:
+                call = als_pb2_grpc.AccessLogServiceStub(channel).StreamAccessLogs(iter([message]))
+                code: grpc.StatusCode = await call.code()
+                return code
+
+        assert await ask(ROLLOUT) is grpc.StatusCode.PERMISSION_DENIED
+        assert await ask("ns/another") is None
+        assert await report(ROLLOUT, ROLLOUT) is grpc.StatusCode.PERMISSION_DENIED
+        assert await report("ns/another", ROLLOUT) is grpc.StatusCode.OK
+        assert (recorder.logs.foreign, recorder.logs.entries) == (1, 1)
+        assert list(recorder.recorder.rollout(ROLLOUT).blocks_after(-1, 10)) == []
+    finally:
+        for gate in (ours, posing):
             gate.kill()
         await engine.stop()
         await recorder.stop()

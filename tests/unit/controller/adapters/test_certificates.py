@@ -43,6 +43,25 @@ def test_one_authority_signs_for_all(cluster: FakeCluster, tmp_path: Path) -> No
     assert x509.oid.ExtendedKeyUsageOID.SERVER_AUTH not in allowed  # a gate cannot pose as the operator
 
 
+def names_of(pem: bytes) -> list[str]:
+    extensions = x509.load_pem_x509_certificate(pem).extensions
+    return [str(name.value) for name in extensions.get_extension_for_class(x509.SubjectAlternativeName).value]
+
+
+def test_a_gates_certificate_names_its_rollout_and_one_that_does_not_is_replaced(
+    cluster: FakeCluster, tmp_path: Path
+) -> None:
+    authority = CertificateAuthority(cluster, OPS, tmp_path)
+    for rollout in ("chat", "code"):
+        cluster.apply(authority.gate_secret("ns", rollout), "secrets")
+        assert names_of(secret(cluster, "ns", f"{rollout}-gate-tls")["tls.crt"]) == [f"weighlock://gate/ns/{rollout}"]
+    cluster.objects["secrets", "ns", "chat-gate-tls"]["data"] = dict(
+        cluster.objects["secrets", "ns", "code-gate-tls"]["data"]
+    )
+    cluster.apply(CertificateAuthority(cluster, OPS, tmp_path).gate_secret("ns", "chat"), "secrets")
+    assert names_of(secret(cluster, "ns", "chat-gate-tls")["tls.crt"]) == ["weighlock://gate/ns/chat"]
+
+
 def test_a_new_operator_keeps_what_is_good(cluster: FakeCluster, tmp_path: Path) -> None:
     first = CertificateAuthority(cluster, OPS, tmp_path)
     first.server_files()
