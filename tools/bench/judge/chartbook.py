@@ -15,7 +15,7 @@ from scipy.special import ndtr, ndtri
 from policies.blocks import Block
 from policies.builder import BlockBuilder, builder_setup, limit_thresholds
 from policies.contract import Contract, contract_from_mapping
-from policies.growth import ratio_aim, ratio_drift, requests_for, slowest_z
+from policies.growth import DEFAULT_AIM, ratio_aim, ratio_drift, requests_for, slowest_z
 from policies.history import prepare
 from policies.intervals import critical_counts
 from policies.judge import Judge
@@ -117,7 +117,7 @@ def draw_limit(path: Path) -> None:
     """How many of n requests may be above a limit on P99 for a PASS, and for a breach."""
     n = np.geomspace(200, 20_000, 60)
     share = np.full(len(n), 0.01)
-    k_pass = 1.2 * critical_counts(n / 1.2, share, 0.05)[0]
+    k_pass = 1.2 * critical_counts(n / 1.2, share, 0.05, np.full(len(n), DEFAULT_AIM))[0]
     k_fire = 1.2 * critical_counts(n / 1.2, share, 0.01)[1]
     figure, axes = _axes(6.5, 3.6)
     axes.plot(n, 100 * k_fire / n, color="firebrick", label="above: breach (e = 100)")
