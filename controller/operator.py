@@ -117,7 +117,8 @@ class Operator:
         self.provider = (
             ProviderWatch(PrometheusReader(options.prometheus_url), self.clock) if options.prometheus_url else None
         )
-        self.judgements = Judgements(RecorderClient(options.recorder_url), self.store, self.clock, self._on_verdict)
+        recorder = RecorderClient(options.recorder_url, tls=authority.paths if authority is not None else None)
+        self.judgements = Judgements(recorder, self.store, self.clock, self._on_verdict)
         self._gates = GateSettings(
             options.gate_image, _upstream(options.advertise_xds), _upstream(options.advertise_recorder), authority
         )

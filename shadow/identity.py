@@ -19,6 +19,11 @@ def gate_identity(rollout: str) -> str:
     return _GATE + rollout
 
 
+def is_control(names: Iterable[tuple[str, str]]) -> bool:
+    """Whether a certificate with these names (`subjectAltName` of Python's ssl) is the operator's or the recorder's."""
+    return ("DNS", CONTROL_NAME) in tuple(names)
+
+
 def is_gate_of(authentication: Authentication, rollout: str) -> bool:
     """Whether the peer showed a certificate of this rollout's gates.
 

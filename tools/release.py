@@ -33,17 +33,21 @@ def loopback_values(
 ) -> dict[str, Any]:
     """Chart values for a cluster whose pods are processes on loopback addresses."""
     ports = {name: free_port(host) for name, host in (("http", operator), ("xds", operator))}
-    recorder_http, recorder_als = free_port(recorder), free_port(recorder)
+    recorder_http, recorder_api, recorder_als = (free_port(recorder) for _ in range(3))
     dashboard_http = dashboard_port or free_port(dashboard)
     return {
         "operator": {"bind": f"{operator}:{ports['http']}", "xdsBind": f"{operator}:{ports['xds']}"},
-        "recorder": {"bind": f"{recorder}:{recorder_http}", "alsBind": f"{recorder}:{recorder_als}"},
+        "recorder": {
+            "bind": f"{recorder}:{recorder_http}",
+            "apiBind": f"{recorder}:{recorder_api}",
+            "alsBind": f"{recorder}:{recorder_als}",
+        },
         "dashboard": {"bind": f"{dashboard}:{dashboard_http}"},
         "probeHost": {"operator": operator, "recorder": recorder, "dashboard": dashboard},
         "advertise": {
             "xds": f"{operator}:{ports['xds']}",
             "recorderALS": f"{recorder}:{recorder_als}",
-            "recorderURL": f"http://{recorder}:{recorder_http}",
+            "recorderURL": f"https://{recorder}:{recorder_api}",
             "evidenceURL": f"http://{operator}:{ports['http']}",
             "dashboardURL": f"http://{dashboard}:{dashboard_http}",
         },

@@ -22,6 +22,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from controller.core.variants import OWNED, ROLLOUT
 from controller.ports import Cluster, Ref, Retryable, Terminal
 from crds.v1alpha1.conditions import Reason
+from shadow.envoy.bootstrap import TlsFiles
 from shadow.identity import CONTROL_NAME, gate_identity
 
 CA_SECRET = "weighlock-xds-ca"
@@ -74,6 +75,12 @@ class CertificateAuthority:
     def server_name(self) -> str:
         """Name in the server certificates of operator and recorder."""
         return SERVER_NAME
+
+    @property
+    def paths(self) -> TlsFiles:
+        """Where the operator's own certificate lies once `server_files` wrote it."""
+        certificate, key, authority = (str(self._folder / name) for name in ("tls.crt", "tls.key", "ca.crt"))
+        return TlsFiles(certificate, key, authority, SERVER_NAME)
 
     def server_files(self) -> tuple[Path, Path, Path]:
         """Write the operator's certificate, key and the authority; also gives the recorder its Secret."""

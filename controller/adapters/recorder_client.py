@@ -2,6 +2,7 @@
 calibration.py and traffic.py. Knows nothing of judges.
 """
 
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -11,6 +12,8 @@ import httpx
 from controller.ports import Retryable, Terminal
 from crds.v1alpha1.conditions import Reason
 from policies.blocks import Block
+from shadow.envoy.bootstrap import TlsFiles
+from shadow.http_tls import client_context, stamp_of
 from shadow.protocol import PROTOCOL, UNSTATED
 
 
@@ -31,10 +34,24 @@ def check_protocol(said: object) -> None:
 
 
 class RecorderClient:
-    """Calls to one recorder. Raises Retryable for anything but an answer; Terminal where it will never take a body."""
+    """Calls to one recorder. Raises Retryable for anything but an answer; Terminal where it will never take a body.
 
-    def __init__(self, url: str, timeout_seconds: float = 10.0, http: httpx.Client | None = None) -> None:
-        self._http = http or httpx.Client(base_url=url.rstrip("/"), timeout=timeout_seconds, trust_env=False)
+    Args:
+        tls: certificate to show, and the authority of the recorder's; read again when the files change.
+        http: a client to use as it is (tests).
+    """
+
+    def __init__(
+        self,
+        url: str,
+        timeout_seconds: float = 10.0,
+        http: httpx.Client | None = None,
+        tls: TlsFiles | None = None,
+    ) -> None:
+        self._url, self._timeout_s, self._tls = url.rstrip("/"), timeout_seconds, tls
+        self._lock = threading.Lock()
+        self._stamp: tuple[int, ...] = ()
+        self._http = http or (self._make() if tls is None else None)
 
     def blocks(self, rollout: str, **query: Any) -> tuple[list[Block], int]:
         """Blocks and the sequence number to ask after next; OtherRelease where they cannot be trusted."""
@@ -64,11 +81,26 @@ class RecorderClient:
 
     def close(self) -> None:
         """Let go of connections."""
-        self._http.close()
+        if self._http is not None:
+            self._http.close()
+
+    def _make(self) -> httpx.Client:
+        verify = client_context(self._tls) if self._tls is not None else True
+        return httpx.Client(base_url=self._url, timeout=self._timeout_s, trust_env=False, verify=verify)
+
+    def _client(self) -> httpx.Client:
+        """With the certificate as it is now; OSError where there is none yet."""
+        with self._lock:
+            stamp = stamp_of(self._tls) if self._tls is not None else ()
+            if self._http is None or stamp != self._stamp:
+                self._http, self._stamp = self._make(), stamp  # calls of other threads end on the old one
+            return self._http
 
     def _call(self, method: str, rollout: str, what: str, none_on_404: bool = False, **given: Any) -> Any:
+        if self._tls is not None:
+            given["extensions"] = {"sni_hostname": self._tls.server_name}  # whatever the address is called
         try:
-            answer = self._http.request(method, f"/v1/rollouts/{rollout}/{what}", **given)
+            answer = self._client().request(method, f"/v1/rollouts/{rollout}/{what}", **given)
             if none_on_404 and answer.status_code == 404:
                 return None
             if method == "PUT" and answer.status_code in (400, 422):
@@ -76,7 +108,7 @@ class RecorderClient:
             if answer.is_error:
                 raise Retryable(f"the recorder refuses {method} {what}: {answer.status_code} {answer.text[:300]}", 5.0)
             return answer.json()
-        except (httpx.HTTPError, ValueError) as error:
+        except (httpx.HTTPError, OSError, ValueError) as error:
             raise Retryable(f"the recorder does not answer {method} {what}: {error}", 2.0) from error
 
 

@@ -30,7 +30,7 @@ def register(parser: argparse.ArgumentParser) -> None:
         required=True,
         help="host:port under which gates reach the recorder's access-log service",
     )
-    add("--recorder-url", required=True, help="URL of the recorder's HTTP interface")
+    add("--recorder-url", required=True, help="URL of the recorder's interface; https with --tls-dir")
     data = env.get("WEIGHLOCK_DATA", "data")
     add("--database", default=env.get("WEIGHLOCK_DATABASE", f"sqlite:///{data}/weighlock.db"), help="SQL URL")
     add("--prometheus-url", default=None, help="Prometheus to cross-check stable's latency with; verdicts need none")
@@ -66,7 +66,10 @@ def run(args: argparse.Namespace) -> int:
         environment=dict(os.environ),
     )
     if not args.recorder_url.startswith(("http://", "https://")):
-        raise BadInput("--recorder-url", "", f"{args.recorder_url!r} is no URL", "write http://host:port")
+        raise BadInput("--recorder-url", "", f"{args.recorder_url!r} is no URL", "write https://host:port")
+    if args.recorder_url.startswith("https://") != bool(args.tls_dir):
+        text = "is https:// exactly where certificates are made (--tls-dir)"
+        raise BadInput("--recorder-url", "", text, "give both, or neither")
     _log_as_json()
     try:
         operator = Operator(options)

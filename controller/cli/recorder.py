@@ -15,9 +15,12 @@ def register(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--bind", default=":8090", help="HTTP address, host:port; without a host $POD_IP, else 127.0.0.1"
     )
+    parser.add_argument(
+        "--api-bind", default=":8091", help="HTTPS address of what the operator asks, where TLS files are given"
+    )
     parser.add_argument("--als-bind", default=":18090", help="gRPC access-log address, host:port; host as for --bind")
     parser.add_argument("--data", default="data/recorder", help="folder of the spool")
-    parser.add_argument("--tls-cert", help="certificate of the access-log service (mutual TLS)")
+    parser.add_argument("--tls-cert", help="certificate of access-log service and operator's interface (mutual TLS)")
     parser.add_argument("--tls-key", help="its key")
     parser.add_argument("--tls-ca", help="authority of the gates' certificates")
 
@@ -39,7 +42,11 @@ def _tls(args: argparse.Namespace) -> TlsFiles | None:
 def run(args: argparse.Namespace) -> int:
     """Serve until a signal ends it."""
     options = Options(
-        bind_text("--bind", args.bind), bind_text("--als-bind", args.als_bind), Path(args.data), _tls(args)
+        bind_text("--bind", args.bind),
+        bind_text("--als-bind", args.als_bind),
+        Path(args.data),
+        _tls(args),
+        bind_text("--api-bind", args.api_bind),
     )
     try:
         asyncio.run(RecorderServer(options).run())

@@ -61,7 +61,7 @@ class Reason(StrEnum):
     INVALID_SPEC = "InvalidSpec"  # the object cannot be used; the message names the field
     POLICY_MISSING = "PolicyMissing"  # policyRef names nothing in this namespace
     PREFLIGHT_FAILED = "PreflightFailed"  # an error was found before any traffic
-    DRY_RUN_REFUSED = "DryRunRefused"  # the API server would not take the candidate's objects; the message has its words
+    DRY_RUN_REFUSED = "DryRunRefused"  # the API server would not take the candidate's objects; its words are told
     DRY_RUN_UNPROVEN = "DryRunUnproven"  # a webhook takes no dry runs: admission of the candidate shows in Shadow only
     MANIFEST_TOO_LARGE = "ManifestTooLarge"  # the RunManifest exceeds 1 MiB, or what etcd takes
     SCHEMA_TOO_OLD = "SchemaTooOld"  # the API server's CRDs lack fields that this operator relies on

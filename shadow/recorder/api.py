@@ -38,9 +38,25 @@ def _in_pieces(lines: Iterator[bytes]) -> Iterator[bytes]:
         yield piece
 
 
-def make_app(recorder: Recorder, registry: CollectorRegistry) -> FastAPI:
-    """The recorder's HTTP application."""
-    app = FastAPI(title="weighlock recorder", docs_url=None, redoc_url=None, openapi_url=None)
+def make_app() -> FastAPI:
+    """An empty application."""
+    return FastAPI(title="weighlock recorder", docs_url=None, redoc_url=None, openapi_url=None)
+
+
+def add_health(app: FastAPI, recorder: Recorder, registry: CollectorRegistry) -> None:
+    """What probes and Prometheus ask: nothing about any request."""
+
+    @app.get("/healthz")
+    async def healthz() -> Response:
+        return _json({"status": "ok", "recorder": recorder.identity, "protocol": PROTOCOL})
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+
+def add_rollouts(app: FastAPI, recorder: Recorder) -> None:
+    """What the operator asks: blocks, records, setups, counts."""
     base = "/v1/rollouts/{namespace}/{name}"
 
     def log_of(namespace: str, name: str) -> Any:
@@ -98,13 +114,3 @@ def make_app(recorder: Recorder, registry: CollectorRegistry) -> FastAPI:
     @app.get(base + "/stats")
     async def stats(namespace: str, name: str) -> Response:
         return _json(log_of(namespace, name).stats_view(recorder.clock.now()))
-
-    @app.get("/healthz")
-    async def healthz() -> Response:
-        return _json({"status": "ok", "recorder": recorder.identity, "protocol": PROTOCOL})
-
-    @app.get("/metrics")
-    async def metrics() -> Response:
-        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
-
-    return app

@@ -26,6 +26,7 @@ from policies.blocks import Block
 from tools import release
 from tools.devcluster.bootstrap import ApiClient
 from tools.devcluster.cluster import Cluster
+from tools.recorder_access import TO_RECORDER, recorder_client
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 MANIFESTS = Path(__file__).resolve().parent / "manifests"
@@ -167,7 +168,10 @@ class World:
         """Request records as the recorder has them, of requests that started in [since, until), Unix seconds."""
         base = f"{self.values['advertise']['recorderURL']}/v1/rollouts/{NAMESPACE}/{ROLLOUT}/records"
         query = {"since": f"{since_s:.0f}", "until": f"{until_s:.0f}"}
-        with self._http.stream("GET", base, params=query, timeout=120) as answer:
+        with (
+            recorder_client(self.cluster) as http,
+            http.stream("GET", base, params=query, timeout=120, extensions=TO_RECORDER) as answer,
+        ):
             answer.raise_for_status()
             rest = b""
             for piece in answer.iter_bytes():

@@ -18,7 +18,11 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{ .Values.advertise.recorderALS | default (printf "%s-recorder.%s.svc:18001" .Release.Name .Release.Namespace) }}
 {{- end }}
 {{- define "weighlock.recorderURL" -}}
+{{- if .Values.tls.enabled -}}
+{{ .Values.advertise.recorderURL | default (printf "https://%s-recorder.%s.svc:8091" .Release.Name .Release.Namespace) }}
+{{- else -}}
 {{ .Values.advertise.recorderURL | default (printf "http://%s-recorder.%s.svc:8090" .Release.Name .Release.Namespace) }}
+{{- end -}}
 {{- end }}
 {{- define "weighlock.evidenceURL" -}}
 {{ .Values.advertise.evidenceURL | default (printf "http://%s-operator.%s.svc:8080" .Release.Name .Release.Namespace) }}

@@ -3,66 +3,26 @@
 import asyncio
 import contextlib
 import dataclasses
-import datetime as dt
-import ipaddress
 from pathlib import Path
 
 import grpc
 import httpx
 import orjson
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from envoy.data.accesslog.v3 import accesslog_pb2
 from envoy.service.accesslog.v3 import als_pb2, als_pb2_grpc
 from envoy.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
 
 from shadow.envoy.bootstrap import TlsFiles, make_secrets
 from shadow.envoy.xds import XdsServer
-from shadow.identity import gate_identity
 from shadow.plan import Stage
 from shadow.recorder.serve import Options, RecorderServer
+from tests.e2e.gate.authority import SERVER, Authority, put, renewable
 from tests.e2e.gate.engine import FakeEngine
 from tests.e2e.gate.harness import ROLLOUT, Gate, chat, make_plan, until
 
 pytestmark = pytest.mark.e2e
-SERVER = "weighlock-xds"
 CLUSTERS = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
-
-
-class Authority:
-    """A throw-away authority that writes pairs of files."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.key = ec.generate_private_key(ec.SECP256R1())
-        self.name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"authority {folder.name}")])
-        self.ca = folder / "ca.crt"
-        ca = self._builder(self.name, self.key.public_key()).add_extension(x509.BasicConstraints(True, None), True)
-        self.ca.write_bytes(ca.sign(self.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
-
-    def _builder(self, subject: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
-        now = dt.datetime.now(dt.UTC)
-        builder = x509.CertificateBuilder(self.name, subject, key, x509.random_serial_number())
-        return builder.not_valid_before(now - dt.timedelta(hours=1)).not_valid_after(now + dt.timedelta(hours=1))
-
-    def pair(self, name: str, rollout: str = ROLLOUT) -> TlsFiles:
-        key = ec.generate_private_key(ec.SECP256R1())
-        loopback = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
-        identity = x509.UniformResourceIdentifier(gate_identity(rollout))
-        names = x509.SubjectAlternativeName([x509.DNSName(name), loopback, identity])
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        certificate = (
-            self._builder(subject, key.public_key()).add_extension(names, False).sign(self.key, hashes.SHA256())
-        )
-        files = self.folder / f"{name}.crt", self.folder / f"{name}.key"
-        files[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-        plain = serialization.NoEncryption()
-        pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
-        files[1].write_bytes(pem)
-        return TlsFiles(str(files[0]), str(files[1]), str(self.ca), SERVER)
 
 
 async def test_gate_with_a_certificate_is_served_and_one_without_is_not(tmp_path: Path) -> None:
@@ -204,16 +164,3 @@ async def test_renewed_certificates_are_taken_without_a_restart_of_the_gate(tmp_
         gate.kill()
         late.kill()
         await xds.stop()
-
-
-def renewable(folder: Path) -> TlsFiles:
-    return TlsFiles(*(str(folder / name) for name in ("tls.crt", "tls.key", "ca.crt")), SERVER)
-
-
-def put(pair: TlsFiles, files: TlsFiles) -> None:
-    """Replace files in one step each, as a volume does."""
-    given = (pair.certificate, pair.key, pair.authority)
-    for source, target in zip(given, (files.certificate, files.key, files.authority), strict=True):
-        fresh = Path(f"{target}.new")
-        fresh.write_bytes(Path(source).read_bytes())
-        fresh.rename(target)

@@ -148,7 +148,7 @@ def test_loopback_values_reach_every_flag() -> None:
         "args"
     ]
     assert f"--advertise-xds={values['operator']['xdsBind']}" in args
-    assert f"--recorder-url=http://{values['recorder']['bind']}" in args
+    assert f"--recorder-url=https://{values['recorder']['apiBind']}" in args
 
 
 def test_a_slow_start_of_the_operator_is_no_reason_to_end_it() -> None:

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,7 @@ from policies.contract import contract_from_mapping
 from policies.history import prepare
 from policies.verdict import Result
 from shadow.protocol import PROTOCOL, UNSTATED
-from shadow.recorder.als import AccessLogs
-from shadow.recorder.api import make_app
-from shadow.recorder.metrics import make_registry
+from shadow.recorder.api import add_rollouts, make_app
 from shadow.recorder.recorder import Recorder
 from tests.unit.controller.shell.fakes import FakeClock, FakeStore
 
@@ -172,7 +171,9 @@ def test_a_silent_recorder_is_neither_reachable_nor_rebuilt(scene: Scene) -> Non
 
 def test_the_recorder_of_this_release_is_understood(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path)
-    with TestClient(make_app(recorder, make_registry(recorder, AccessLogs(recorder)))) as http:
+    app = make_app()
+    add_rollouts(app, recorder)
+    with TestClient(app) as http:
         assert RecorderClient("", http=http).blocks("ns/chat", after=-1, limit=1) == ([], -1)  # type: ignore[arg-type]
     recorder.close()
 
@@ -195,6 +196,18 @@ def test_blocks_of_another_release_are_not_used_until_the_recorder_is_updated(sc
     scene.wait(lambda: scene.view().reachable)
     scene.wait(lambda: scene.view().verdict.result is Result.FAIL)
     assert scene.view().other_release == ""
+
+
+def test_a_history_spans_what_the_policy_asks_for_wherever_its_pages_end(scene: Scene) -> None:
+    alone = {"stage": "idle", "weight": 0, "attempt": 0}
+    idle = [replace(b, cells=b.cells[:1], **alone) for b in (block(n, 0, "ok") for n in range(45))]
+    scene.recorder.add(*idle, *(block(n, 1, "ok") for n in range(45, 60)))
+    scene.clock.now_s = BEGAN + 300.0
+    scene.view(2)
+    scene.judgements.put_setup("ns/chat", 2, {**POLICY, "evidence": {"history": "70s"}}, "rev-stable")
+    setup = scene.recorder.bodies[2]["setup"]
+    assert setup["history_s"] == 70.0
+    assert setup["strata"][0]["n_history"] == 14 * 200
 
 
 def test_a_setup_is_made_once_and_durable(scene: Scene) -> None:
