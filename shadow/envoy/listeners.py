@@ -3,17 +3,23 @@
 from dataclasses import dataclass
 
 from envoy.config.accesslog.v3 import accesslog_pb2
-from envoy.config.core.v3 import config_source_pb2, grpc_service_pb2, protocol_pb2
+from envoy.config.core.v3 import base_pb2, config_source_pb2, grpc_service_pb2, protocol_pb2
+from envoy.config.core.v3 import extension_pb2 as core_extension_pb2
 from envoy.config.listener.v3 import listener_components_pb2, listener_pb2
 from envoy.extensions.access_loggers.grpc.v3 import als_pb2
 from envoy.extensions.filters.http.lua.v3 import lua_pb2
 from envoy.extensions.filters.http.router.v3 import router_pb2
 from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2 as hcm_pb2
+from envoy.extensions.http.early_header_mutation.header_mutation.v3 import header_mutation_pb2
+from envoy.type.matcher.v3 import string_pb2
 from envoy.type.metadata.v3 import metadata_pb2
 from envoy.type.tracing.v3 import custom_tag_pb2
 
 from shadow.envoy import build
 from shadow.envoy.script import gate_script
+
+DEBUG = "x-weighlock-debug"
+_DEBUG_INSIDE = "weighlock-debug"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +90,29 @@ def _chain(manager: hcm_pb2.HttpConnectionManager) -> listener_components_pb2.Fi
     return chain
 
 
+def _own_names_are_ours() -> core_extension_pb2.TypedExtensionConfig:
+    """Takes headers of our names from the client's request before anything reads them; `DEBUG` gets another name first.
+
+    It costs a tenth of what the filter would pay: that one must copy every header to see its name.
+    """
+    debug = base_pb2.HeaderValueOption(
+        header=base_pb2.HeaderValue(key=_DEBUG_INSIDE, value=f"%REQ({DEBUG})%"),
+        append_action=base_pb2.HeaderValueOption.HeaderAppendAction.OVERWRITE_IF_EXISTS_OR_ADD,
+    )
+    ours = string_pb2.StringMatcher(prefix="x-weighlock-")
+    early = header_mutation_pb2.HeaderMutation()
+    early.mutations.add().append.CopyFrom(debug)
+    early.mutations.add().remove_on_match.key_matcher.CopyFrom(ours)
+    early.mutations.add().remove = "x-envoy-retry-on"
+    return core_extension_pb2.TypedExtensionConfig(
+        name="envoy.http.early_header_mutation.header_mutation", typed_config=build.pack(early)
+    )
+
+
 def make_live_listener(address: str, port: int, times: GateTimes) -> listener_pb2.Listener:
     """Where clients come in: `address` is the gate pod's own."""
     manager = _manager("live", build.LIVE_ROUTES, times)
+    manager.early_header_mutation_extensions.append(_own_names_are_ours())
     manager.use_remote_address.value = True
     manager.skip_xff_append = False
     manager.common_http_protocol_options.CopyFrom(protocol_pb2.HttpProtocolOptions(idle_timeout=build.seconds(3600)))

@@ -12,7 +12,7 @@ local is_table, note_content, note_model, note_tokens = objects.is_table, object
 local HEAD_KEYS = { id = true, object = true, created = true, model = true, system_fingerprint = true, service_tier = true, provider = true }
 local TEXT_KEYS = { '"content":"', '"text":"', '"reasoning_content":"', '"reasoning":"', '"content": "', '"text": "' }
 local MAX_KNOWN, MAX_SHAPES = 256, 8
-local shapes, shapes_next = {}, 0 -- {before, after} of rests that carry text and nothing else that counts
+local shapes, shapes_next = {}, 0 -- what stands around the text in rests that carry text and nothing else that counts
 local rests, rests_n = {}, 0 -- rests that carry no text: rest -> {finish reason}
 
 -- How most engines begin; and how they tell usage, in the orders that are about.
@@ -54,13 +54,14 @@ local function known_text(rest)
   return nil
 end
 
+local function has_line_end(text) return find(text, "\n", 1, true) or find(text, "\r", 1, true) end
+
 -- Remembers what stands around the text in a frame of this stream, for `alike`.
 local function remember_frame(m, beginning, shape)
   if m.lead_head == m.head and m.lead_shape == shape then return end
-  m.lead_head, m.lead_shape, m.lead = m.head, shape, nil
-  local lead, trail = "data: " .. beginning .. shape.before, shape.after .. "\n\n"
-  if find(lead, "[\r\n]") or find(shape.after, "[\r\n]") then return end
-  m.lead, m.trail = lead, trail
+  m.lead_head, m.lead_shape, m.lead = m.head, shape, false
+  if not shape.is_one_line or has_line_end(beginning) then return end
+  m.lead, m.trail = "data: " .. beginning .. shape.before, shape.trail
 end
 
 local function learn_text(rest)
@@ -70,7 +71,11 @@ local function learn_text(rest)
       local close = find(rest, '"', e + 1, true)
       if close and byte(rest, close - 1) ~= 92 then
         shapes_next = shapes_next % MAX_SHAPES + 1
-        shapes[shapes_next] = { before = sub(rest, 1, e), text = e + 1, after = sub(rest, close), after_n = #rest - close + 1 }
+        local before, after = sub(rest, 1, e), sub(rest, close)
+        shapes[shapes_next] = {
+          before = before, text = e + 1, after = after, after_n = #after, trail = after .. "\n\n",
+          is_one_line = not has_line_end(before) and not has_line_end(after),
+        }
         return
       end
     end

@@ -4,6 +4,7 @@
 local json, frames, stream, request = ...
 local byte, find, format, sub, tonumber = string.byte, string.find, string.format, string.sub, tonumber
 local NAMESPACE = "weighlock"
+local DEBUG = "weighlock-debug" -- what a client's `x-weighlock-debug` has become by now: see listeners.py
 local SAVE_EVERY = 1.0 -- seconds between two writes of a running stream's reading
 local MAX_JSON_BYTES = 1024 * 1024
 
@@ -66,19 +67,6 @@ local function new_id(h)
   end
   serial = serial + 1
   return format("%s-%x", salt, serial)
-end
-
-local function strip_own_headers(headers)
-  local found
-  for name in pairs(headers) do
-    if sub(name, 1, 12) == "x-weighlock-" then
-      found = found or {}
-      found[#found + 1] = name
-    end
-  end
-  if found then
-    for i = 1, #found do headers:remove(found[i]) end
-  end
 end
 
 local function metadata(h) return h:streamInfo():dynamicMetadata() end
@@ -162,13 +150,15 @@ local function decide_copy(headers, cfg, kind, arrival, seen, at)
     return false
   end
   headers:add("x-weighlock-copy", "1")
+  headers:add("x-weighlock-pair", arrival.id)
+  headers:add("x-weighlock-bucket", arrival.bucket)
+  headers:add("x-weighlock-tokens", tostring(arrival.tokens))
   return true
 end
 
 local function on_live_request(h, headers, cfg, at)
-  local debug = headers:get("x-weighlock-debug") == "1"
-  strip_own_headers(headers)
-  headers:remove("x-envoy-retry-on")
+  local debug = headers:get(DEBUG) == "1"
+  if debug then headers:remove(DEBUG) end
   local kind = request.kind_of(cfg, headers:get(":path") or "")
   local arrival = { t0 = at, debug = debug }
   if not kind.is_inference or headers:get(":method") ~= "POST" then
@@ -185,11 +175,8 @@ local function on_live_request(h, headers, cfg, at)
     arrival.bytes = seen.bytes
     arrival.tokens = request.estimate(cfg, seen.bytes, arrival.model)
     arrival.bucket = request.bucket(cfg, arrival.tokens)
-    headers:add("x-weighlock-bucket", arrival.bucket)
-    headers:add("x-weighlock-tokens", tostring(arrival.tokens))
   end
   headers:add("x-weighlock-tenant", arrival.tenant)
-  headers:add("x-weighlock-pair", arrival.id)
   headers:add("x-weighlock-kind", "live")
   if decide_copy(headers, cfg, kind, arrival, seen, at) then h:clearRouteCache() end
   save_arrival(h, arrival)

@@ -9,8 +9,11 @@ local NULL = M.null
 
 local function skip_blanks(s, i)
   local c = byte(s, i)
-  if c and c > 32 then return i end
-  return find(s, "[^ \t\r\n]", i) or #s + 1
+  while c == 32 or c == 10 or c == 13 or c == 9 do
+    i = i + 1
+    c = byte(s, i)
+  end
+  return i
 end
 
 -- Position of the quote that closes the string whose first character is at `i`.
@@ -107,20 +110,20 @@ local function skip_value(s, i)
     return e + 1
   end
   local depth = 0
-  while true do
-    i = find(s, '["%[%]{}]', i)
-    if not i then error("json: a value does not end") end
+  repeat
     c = byte(s, i)
     if c == 34 then
       i = string_end(s, i + 1)
     elseif c == 123 or c == 91 then
       depth = depth + 1
-    else
+    elseif c == 125 or c == 93 then
       depth = depth - 1
-      if depth == 0 then return i + 1 end
+    elseif not c then
+      error("json: a value does not end")
     end
     i = i + 1
-  end
+  until depth == 0
+  return i
 end
 
 local function scan(s)

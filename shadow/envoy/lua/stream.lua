@@ -7,14 +7,14 @@ local byte, find, sub, match = string.byte, string.find, string.sub, string.matc
 local is_table, note_error, note_tokens = objects.is_table, objects.note_error, objects.note_tokens
 local MAX_EVENT_BYTES = 4 * 1024 * 1024
 
--- A fresh reading. hide_usage: swallow events that carry usage and no choices (see `feed`).
+-- A fresh reading; it is made at its full size, so that it need not grow. hide_usage: swallow events that carry usage and no choices (see `feed`).
 function M.new(start, hide_usage)
   return {
     start = start, hide = hide_usage, events = 0, content = 0, first_event = nil, chunks = 0,
     prompt = nil, output = nil, source = "none", finish = nil, done = false, err = nil, model = nil,
     first_at = nil, last_at = nil, gap = nil, gap_at = nil, gaps = 0,
-    tail = "", line = 1, sent = 0, skip_lf = false, hid_last = false, data = nil, name = nil, head = nil,
-    lead = nil, trail = nil,
+    tail = "", line = 1, sent = 0, skip_lf = false, hid_last = false, data = nil, name = nil, head = false,
+    lead = false, trail = false, lead_head = false, lead_shape = false, scanned = 1,
   }
 end
 
