@@ -33,7 +33,8 @@ MANIFESTS = Path(__file__).resolve().parent / "manifests"
 NAMESPACE = "demo"
 ROLLOUT = "chat"
 TENANTS = ("acme", "globex", "initech")
-REQUESTS_PER_SECOND = 120
+REQUESTS_PER_SECOND = 150
+LONGEST_ANSWER = 128  # tokens; nine chunks at a stream interval of 16
 CONTROL_PORT = 9901
 _OURS = "/apis/weighlock.dev/v1alpha1/namespaces/{}"
 _PATHS = {
@@ -218,8 +219,8 @@ class World:
         targets.write_text("\n".join(pods) + "\n")
         command = [
             sys.executable, "-m", "tools.load", "--targets-file", str(targets), "--rate", str(REQUESTS_PER_SECOND),
-            "--tenants", ",".join(TENANTS), "--shared-prefix-tenant", "globex", "--out", str(self.records_file),
-            "--stats-file", str(self.stats_file),
+            "--max-output", str(LONGEST_ANSWER), "--tenants", ",".join(TENANTS), "--shared-prefix-tenant", "globex",
+            "--out", str(self.records_file), "--stats-file", str(self.stats_file),
         ]  # fmt: skip
         log = (self.folder / "load.log").open("ab")
         self._load = subprocess.Popen(command, cwd=CHECKOUT, stdout=log, stderr=subprocess.STDOUT)

@@ -32,6 +32,7 @@ from tools.enginesim.text import (
 TENANT_HEADERS = ("x-weighlock-tenant", "x-tenant")
 EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
 ACCEPTANCE_SPREAD = 0.3
+FRONTEND_WAIT = 0.12  # mean of the exponential wait for the front end, as a share of its own time
 ENGINE_DEAD = "EngineCore encountered an issue. See stack trace (above) for the root cause."
 
 
@@ -184,7 +185,7 @@ class Service:
         self.in_flight.add(flight)
         request.on_disconnect = flight.gone
         slow = faults.slow_at(len(self.engine.batcher.running))
-        delay = settings.frontend_seconds * (1 + 0.1 * self.random.random()) * slow
+        delay = settings.frontend_seconds * (1 + FRONTEND_WAIT * self.random.expovariate(1.0)) * slow
         if delay > 0:
             flight.timer = self.loop.call_later(delay, self._admit, flight, now)
         else:

@@ -68,10 +68,10 @@ def bucket_name(index: int) -> str:
 
 
 def _looped(rows: list[TraceRow], random: Random) -> Iterator[TraceRow]:
-    """The rows in the order of the trace, from a random offset; another offset on every round."""
+    """The rows in a shuffled order, again and again: each as often as in the trace."""
+    order = random.sample(rows, len(rows))
     while True:
-        offset = random.randrange(len(rows))
-        yield from rows[offset:] + rows[:offset]
+        yield from order
 
 
 def plan_requests(

@@ -56,6 +56,19 @@ def test_poisson_gaps_vary_as_an_exponential_and_constant_ones_do_not() -> None:
     assert variation("constant") < 1e-6
 
 
+def test_each_row_comes_as_often_as_in_the_trace_and_tenants_walk_it_in_orders_of_their_own() -> None:
+    rows = [TraceRow(100 + number, 1) for number in range(50)]
+    rows += [TraceRow(500, 1), TraceRow(2000, 1)]
+    caps = {"output_cap": 256, "output_floor": 1, "prompt_cap": 16000}
+    requests = list(islice(plan_requests(rows, ["a", "b"], 10.0, 1, arrivals="constant", **caps), 900))
+    walks = [[r.prompt_tokens for r in requests if (r.tenant, r.bucket) == (tenant, 0)] for tenant in "ab"]
+    for walk in walks:
+        assert len(walk) == 150
+        assert sorted(walk[:50]) == list(range(100, 150))
+        assert walk == walk[:50] * 3
+    assert walks[0] != walks[1]
+
+
 def test_same_seed_same_plan_and_caps_hold() -> None:
     assert plan(seed=3) == plan(seed=3)
     assert plan(seed=3) != plan(seed=4)

@@ -75,7 +75,7 @@ def test_a_run_keeps_its_rate_and_its_records(tmp_path: Path) -> None:
     assert all(line["outcome"] == "ok" and 0 < line["ttft_s"] <= line["e2e_s"] for line in lines)
     assert all(line["tokens_source"] == "usage" for line in lines)
     live = [json.loads(line) for line in stats.read_text().splitlines()]
-    assert len(live) >= 3
+    assert len(live) >= 2
     assert set(live[-1]["tenants"]) == {"acme", "globex", "initech"}
     assert len(table(["all"], read_strata(records, 0.0), None)) == 3
 
