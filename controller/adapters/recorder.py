@@ -19,7 +19,7 @@ from controller.core.snapshot import JudgeView, Traffic
 from controller.jsonable import jsonable
 from controller.judging import AttemptJudge
 from controller.ports import Clock, Retryable, Store
-from policies.baseline import newest_history
+from policies.baseline import as_history, newest_history
 from policies.blocks import Block
 from policies.contract import contract_from_mapping
 from policies.history import History, prepare
@@ -29,7 +29,8 @@ from policies.verdict import Hold, Result, Verdict
 
 log = structlog.get_logger("weighlock.recorder")
 
-PAGE = 500
+PAGE = 20
+"""Blocks per question: a block is about half a megabyte while it is decoded, and what is freed stays with the heap."""
 POLL_SECONDS = 5.0
 UNREACHABLE_SECONDS = 15.0
 VERDICT_AGE_SECONDS = 2.0
@@ -305,15 +306,15 @@ class Judgements:
 
     def _history(self, rollout: str, revision: str, length_s: float) -> list[Block]:
         """The newest blocks in which the stable revision served alone, as long as the policy asks for."""
-        found: list[Block] = []
+        kept: list[Block] = []
         since_s = self._clock.now() - REACH * length_s - OPEN_BLOCKS_SECONDS
         blocks, _ = self.client.blocks(rollout, since=since_s, limit=1)
         seq = blocks[0].seq - 1 if blocks else None
         while seq is not None:
             page, _ = self.client.blocks(rollout, after=seq, limit=PAGE)
-            found += page
+            kept = _newest([b for b in (*kept, *page) if as_history(b, revision) is not None], length_s)
             seq = page[-1].seq if len(page) == PAGE else None
-        return newest_history(found, revision, length_s)
+        return newest_history(kept, revision, length_s)
 
     def put_history_contract(self, rollout: str, policy: Mapping[str, Any]) -> None:
         """See the protocol."""
@@ -356,3 +357,13 @@ class Judgements:
                 feed = Feed(rollout, self.client, self._store, self._clock, self._on_verdict, self._calibrations)
                 self._feeds[rollout] = feed
             return feed
+
+
+def _newest(blocks: list[Block], length_s: float) -> list[Block]:
+    """The last blocks that together span at least `length_s` seconds."""
+    span_s = 0.0
+    for number, block in enumerate(reversed(blocks), start=1):
+        span_s += block.end_s - block.start_s
+        if span_s >= length_s:
+            return blocks[-number:]
+    return blocks

@@ -24,7 +24,8 @@ from controller.store.tables import (
 )
 from policies.blocks import Block
 
-_PAGE = 500
+_PAGE = 100
+_VERDICT_PAGE = 10  # a verdict is half a megabyte once it is decoded
 _ROWS_PER_ATTEMPT = 2000
 
 
@@ -104,6 +105,18 @@ class StoreReader:
             "phase": row.phase,
             "reason": row.reason,
         }
+
+    def verdicts(self, rollout: str, attempt: int, since_s: float = 0.0) -> Iterator[dict[str, Any]]:
+        """Verdicts of an attempt in the order of the blocks that they had seen, read page by page."""
+        order = (col(VerdictRow.last_seq), col(VerdictRow.at_s), col(VerdictRow.key))
+        query = select(VerdictRow.key).where(VerdictRow.rollout == rollout, VerdictRow.attempt == attempt)
+        with Session(self._engine) as session:
+            keys = list(session.exec(query.where(col(VerdictRow.at_s) >= since_s).order_by(*order)))
+        for start in range(0, len(keys), _VERDICT_PAGE):
+            page = select(VerdictRow).where(col(VerdictRow.key).in_(keys[start : start + _VERDICT_PAGE]))
+            with Session(self._engine) as session:
+                found = list(session.exec(page.order_by(*order)))
+            yield from map(_decode, found)
 
     def events(
         self,

@@ -5,6 +5,7 @@ given when it had seen block `last_seq` must come out again, number by number. T
 compare, not how to judge.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
@@ -16,7 +17,6 @@ from policies.verdict import Hold, HoldReason, Verdict
 
 _RELATIVE_TOLERANCE = 1e-9  # sums of floats may be associated differently on another machine
 _SHOWN_DIFFERENCES = 8
-_MOST_VERDICTS = 100_000
 _FROM_OUTSIDE = frozenset({HoldReason.HARDWARE_DIFFERS.value, HoldReason.PROVIDER_UNAVAILABLE.value})
 
 
@@ -43,11 +43,13 @@ def rejudge(
     Raises SQLAlchemyError while the database is away.
     """
     setup = reader.setup(rollout, attempt, since_s)
-    stored = reader.events("verdict", rollout, attempt, limit=_MOST_VERDICTS, since_s=since_s)
-    if setup is None or not stored:
+    stored = reader.verdicts(rollout, attempt, since_s)
+    first = next(stored, None)
+    if setup is None or first is None:
         problem = "no verdict of this attempt is stored" if setup else "the judge's setup of this attempt is not stored"
         return {"rollout": rollout, "attempt": attempt, "same": None, "verdicts": [], "problem": problem}
-    compared = list(compare_verdicts(make_judge(setup), reader.blocks(rollout, attempt, since_s), stored))
+    blocks = reader.blocks(rollout, attempt, since_s)
+    compared = list(compare_verdicts(make_judge(setup), blocks, itertools.chain([first], stored)))
     same = all(entry["same"] for entry in compared)
     return {"rollout": rollout, "attempt": attempt, "same": same, "verdicts": compared, "problem": None}
 
@@ -60,11 +62,11 @@ def compare_verdicts(
     Args:
         judge: a fresh judge, made from the stored setup.
         blocks: all stored blocks of the attempt in order.
-        stored: rows as `StoreReader.events("verdict", ...)` gives them.
+        stored: rows as `StoreReader.verdicts` gives them, in its order.
     """
     remaining = iter(blocks)
     seen, waiting = -1, next(remaining, None)
-    for row in sorted(stored, key=lambda row: (row["last_seq"], row["at_s"])):
+    for row in stored:
         while waiting is not None and waiting.seq <= row["last_seq"]:
             judge.add(waiting)
             seen, waiting = waiting.seq, next(remaining, None)
