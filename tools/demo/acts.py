@@ -15,7 +15,7 @@ from tools.demo.story import Act, Story, condition, ended, is_true, phase
 from tools.demo.world import NAMESPACE, ROLLOUT, DemoError
 
 HISTORY_SECONDS = 90  # the policy asks for 80 s of A/A history, after the warm-up and the last open blocks
-FAULT = {"slow": 2.25}
+FAULT = {"slow": 2.5}
 
 
 def install(story: Story) -> None:

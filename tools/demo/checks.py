@@ -20,7 +20,7 @@ Finding = tuple[bool, str]
 BAND = 0.999  # two-sided probability of the observed split's band
 LOAD_TOLERANCE = 0.15
 MARGIN_SECONDS = 15.0  # a block's step is known to its length; a request says its own
-FULL_REPLICAS = 2
+FULL_REPLICAS = 3
 FAILED_OUTCOMES = ("server_error", "truncated", "timeout", "empty", "rejected", "client_error")
 
 

@@ -1,6 +1,6 @@
 """The demo's changes, replayed through the model without real time: what each must do to whom.
 
-The commands are those of docs/engine-simulator.md; one replica at half of the demo's 150 requests/s.
+The commands are those of docs/engine-simulator.md; one replica at a third of the demo's 180 requests/s.
 """
 
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ from tools.load.plan import Planned, PromptWriter, plan_requests, read_trace
 from tools.load.stats import quantile
 
 BASE = ("serve", "Qwen/Qwen3-30B-A3B", "-tp", "4", "--max-model-len", "32K", "--max-num-seqs", "512")
-BASE += ("--long-prefill-token-threshold", "96", "--stream-interval", "16")
+BASE += ("--long-prefill-token-threshold", "76", "--stream-interval", "16")
 STABLE = ("--max-num-batched-tokens", "3072")
 BAD = (*STABLE, "--speculative-config", '{"method":"ngram","num_speculative_tokens":3}', "--no-enable-prefix-caching")
 FRONTEND_SECONDS = 0.2
@@ -42,7 +42,7 @@ class Outcome:
 
 
 @cache
-def replay(flags: tuple[str, ...], rate: float = 75.0, seconds: float = 20.0, version: str = "0.32.0") -> Outcome:
+def replay(flags: tuple[str, ...], rate: float = 60.0, seconds: float = 20.0, version: str = "0.32.0") -> Outcome:
     """The demo's load on one replica."""
     chosen = resolve([*BASE, *flags], {"ENGINESIM_VERSION": version})
     core = Batcher(chosen, Metrics(chosen.max_model_len, chosen.speculation.tokens if chosen.speculation else 0))
@@ -119,6 +119,6 @@ def test_good_changes_are_no_worse_anywhere(flags: tuple[str, ...], version: str
 
 
 def test_one_replica_could_carry_the_load_of_two() -> None:
-    single, double = replay(STABLE), replay(STABLE, rate=150.0)
-    assert all(double.ttft_p99(stratum) < 3.0 * single.ttft_p99(stratum) for stratum in STRATA)
-    assert max(double.ttft_p99(stratum) for stratum in STRATA) < 1.5
+    single, double = replay(STABLE), replay(STABLE, rate=120.0)
+    assert all(double.ttft_p99(stratum) < 2.5 * single.ttft_p99(stratum) for stratum in STRATA)
+    assert max(double.ttft_p99(stratum) for stratum in STRATA) < 1.2
