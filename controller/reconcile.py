@@ -114,6 +114,8 @@ class Reconciler:
             self._actor.tell_defect(namespace, name, error)
         except (Retryable, Terminal) as again:
             log.info("defect not told", rollout=f"{namespace}/{name}", why=str(again))
+        except Exception:  # the same defect may sit here as well, and a worker that ends serves no rollout any more
+            log.exception("defect not told", rollout=f"{namespace}/{name}")
 
     def _refresh(self, namespace: str, name: str, error: Retryable) -> None:
         """After a conflict the cache may be behind what the server holds: read the object itself."""

@@ -2,15 +2,14 @@
 
 import argparse
 import os
-import sys
 from pathlib import Path
 
-import structlog
 from kubernetes.config.config_exception import ConfigException
 from sqlalchemy.exc import SQLAlchemyError
 
 from controller.cli.addresses import bind_text
 from controller.cli.errors import BadInput
+from controller.logs import log_as_json
 from controller.operator import Operator, Options
 
 DEFAULT_GATE_IMAGE = "weighlock/gate:0.1.0"
@@ -70,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     if args.recorder_url.startswith("https://") != bool(args.tls_dir):
         text = "is https:// exactly where certificates are made (--tls-dir)"
         raise BadInput("--recorder-url", "", text, "give both, or neither")
-    _log_as_json()
+    log_as_json()
     try:
         operator = Operator(options)
     except ConfigException as error:
@@ -80,16 +79,3 @@ def run(args: argparse.Namespace) -> int:
         reason = str(error).splitlines()[0]
         raise BadInput("--database", "", f"cannot be opened: {reason}", "check the URL and its driver") from None
     return operator.run()
-
-
-def _log_as_json() -> None:
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(),
-        ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )

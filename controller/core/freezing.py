@@ -70,7 +70,7 @@ def freeze(
     salt = f"{namespace}/{rollout}".encode()
     revision = revision_digest({role.name: role.template for role in roles}, manifest, present, salt)
     imported = _resolve(namespace, rollout, roles, manifest, present, salt)
-    resolved = tuple(_without_copies(m.to_json(), present) for m in imported.manifests)
+    resolved = tuple(_stored_part(m, present) for m in imported.manifests)
     body = RunManifestSpec(
         rollout=rollout,
         revision=revision,
@@ -97,9 +97,13 @@ def freeze(
     )
 
 
-def _without_copies(resolved: dict[str, Any], contents: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
-    """What was resolved, with ConfigMap contents by reference: the object holds them once."""
-    return {**resolved, "files": refer(resolved["files"], contents)} if resolved.get("files") else resolved
+def _stored_part(resolved: Manifest, contents: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
+    """What was resolved of a container: ConfigMap contents by reference (the object holds them once), and the salted
+    hashes of its secrets, by which a changed one is seen."""
+    part = resolved.to_json()
+    if part.get("files"):
+        part["files"] = refer(part["files"], contents)
+    return part | ({"secrets": dict(resolved.secrets)} if resolved.secrets else {})
 
 
 def _missing(namespace: str, roles: tuple[FrozenRole, ...], present: Mapping[str, object]) -> tuple[str, ...]:
@@ -208,9 +212,14 @@ def _imported(frozen: Frozen) -> ImportResult:
 
 
 def summarise(old: Frozen, new: Frozen, found: Diff | None) -> DiffSummary:
-    """What the state machine needs of a comparison; as written where the effective one is not possible."""
+    """What the state machine needs of a comparison; as written where the effective one is not possible.
+
+    A changed credential computes nothing else, so it is no effective change of a diff; but who may ask changes with
+    it, and would not if it were not rolled.
+    """
     if found is not None:
-        return DiffSummary(found.effective, tuple(found.sentences()), found.mechanisms, (found.correctness,))
+        is_effective = found.effective or any(change.mechanism == "credentials" for change in found.changes)
+        return DiffSummary(is_effective, tuple(found.sentences()), found.mechanisms, (found.correctness,))
     paths = equal_after_normalisation(_written(old), _written(new))
     return DiffSummary(bool(paths), tuple(f"{path} changed" for path in paths))
 
@@ -221,8 +230,15 @@ def manifests_of(frozen: Frozen) -> list[Manifest]:
 
 
 def _manifests_in(body: RunManifestSpec, rev10: str) -> list[Manifest]:
-    spec = {"resolved": list(body.resolved), "configMaps": body.config_maps}
-    return read_stored({"kind": "RunManifest", "spec": spec}, rev10, 0) or []
+    """The hashes of secrets are comparable within a rollout alone, by its salt; so only here they are read back."""
+    found = []
+    for part in body.resolved:
+        spec = {"resolved": [part], "configMaps": body.config_maps}
+        secrets = {str(name): str(digest) for name, digest in (part.get("secrets") or {}).items()}
+        found += [
+            replace(m, secrets=secrets) for m in read_stored({"kind": "RunManifest", "spec": spec}, rev10, 0) or ()
+        ]
+    return found
 
 
 def _written(frozen: Frozen) -> dict[str, Any]:

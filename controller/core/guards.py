@@ -37,21 +37,38 @@ def guard_deleted(s: Snapshot, acts: Acts) -> Outcome | None:
     if not s.has_finalizer:
         return stay(s, Reason.DELETED, "The object is being deleted and holds nothing of ours.")
     status = s.status
-    leaving = [rev for rev in s.variants if rev != status.stable]
-    lowered = {"step": status.step.model_copy(update={"weight": 0}), "candidate": ""}
+    serving = _serving(s)
+    leaving = [rev for rev in s.variants if rev != serving]
+    lowered = (
+        {"step": status.step.model_copy(update={"weight": 0}), "candidate": ""} if serving == status.stable else {}
+    )
     waited_s = max(0.0, s.now_s - s.deleted_s)
     published = s.data_plane.published
     is_settled = s.data_plane.is_in_force and published is not None and published.candidate is None
-    if leaving and s.data_plane.gates and not is_settled and waited_s < DELETE_WAIT_SECONDS:
+    if lowered and leaving and s.data_plane.gates and not is_settled and waited_s < DELETE_WAIT_SECONDS:
         text = "Deleted: traffic goes back to the stable revision before anything is removed."
         return stay(s, Reason.DELETED, text, changes=lowered, requeue_after_s=1.0)
+    keeps = serving if s.spec is None or s.spec.deletion_policy is DeletionPolicy.ORPHAN else ""
     removed: tuple[Action, ...] = tuple(DeleteVariant(rev) for rev in leaving)
-    keeps = status.stable if s.spec is None or s.spec.deletion_policy is DeletionPolicy.ORPHAN else ""
-    if status.stable and not keeps:
-        removed += (DeleteVariant(status.stable),)
-    removed += (ReleaseGate(keeps), DeleteRunManifests(), RemoveFinalizer())
+    if serving and not keeps:
+        removed += (DeleteVariant(serving),)
+    release: tuple[Action, ...] = (ReleaseGate(keeps),)
+    removed = removed + release if lowered else release + removed  # what answers now goes last
     text = f"Deleted: revision {keeps} goes on serving without an owner." if keeps else "Deleted: nothing is left."
-    return stay(s, Reason.DELETED, text, changes=lowered, actions=removed, requeue_after_s=WAIT_SECONDS)
+    actions = (*removed, DeleteRunManifests(), RemoveFinalizer())
+    return stay(s, Reason.DELETED, text, changes=lowered, actions=actions, requeue_after_s=WAIT_SECONDS)
+
+
+def _serving(s: Snapshot) -> str:
+    """The revision that goes on serving: stable, or the candidate while stable has no pods for its traffic.
+
+    That is so when a rollback after completion, or one from a dead stable, is under way: what answers must not go.
+    """
+    stable, candidate = s.status.stable, s.status.candidate
+    if plans.rollback_weight(s, at_once=False) == 0:
+        return stable
+    ready = {rev: len(plans.usable_pods(s, rev, needs_probe=False)) for rev in (stable, candidate)}
+    return candidate if ready[candidate] > ready[stable] else stable
 
 
 def guard_person_ends(s: Snapshot, acts: Acts) -> Outcome | None:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from controller.core import freezing, times
 from controller.core.snapshot import Frozen, PersonAction
 from crds.v1alpha1.action import ActionKind
+from crds.v1alpha1.manifest import RunManifestSpec
 from crds.v1alpha1.rollout import InferenceRolloutSpec, InferenceRolloutStatus
 
 
@@ -50,9 +51,9 @@ def _known_part(annotation: Any, value: Any) -> Any:
 
 
 def read_stored(obj: Mapping[str, Any]) -> Frozen | None:
-    """A stored revision; None for one that this release cannot read."""
+    """A stored revision, without fields of a newer release; None for one that this release cannot read."""
     try:
-        return freezing.from_object(obj)
+        return freezing.from_object({**obj, "spec": _known_fields(RunManifestSpec, obj["spec"])})
     except ValidationError:
         return None
 

@@ -31,10 +31,17 @@ def scale(cluster: Cluster, s: Snapshot, rev10: str, replicas: Mapping[str, int]
 
 
 def delete(cluster: Cluster, s: Snapshot, rev10: str) -> None:
-    """Remove the workloads, and the ConfigMap copies that no other revision uses."""
-    for obj in cluster.cached("deployments", s.namespace, {variants.ROLLOUT: s.name, variants.REVISION: rev10}):
-        cluster.delete(Ref("apps/v1", "deployments", s.namespace, obj["metadata"]["name"]))
-    gone = s.frozen(rev10)
+    """Remove the workloads, and the ConfigMap copies that no other revision, of any rollout, mounts.
+
+    Copies are named by content, so rollouts that mount the same ConfigMap share one.
+    """
+    gone = cluster.cached("deployments", s.namespace, {variants.ROLLOUT: s.name, variants.REVISION: rev10})
+    names = {obj["metadata"]["name"] for obj in gone}
+    others = [o for o in cluster.cached("deployments", s.namespace) if o["metadata"]["name"] not in names]
+    for name in names:
+        cluster.delete(Ref("apps/v1", "deployments", s.namespace, name))
     kept = {copy for rev in s.variants if rev != rev10 and (f := s.frozen(rev)) for copy in f.config_maps.values()}
-    for copy in set(gone.config_maps.values()) - kept if gone is not None else ():
+    kept |= {name for obj in others for name in variants.referenced_config_maps(obj["spec"]["template"], False)}
+    frozen = s.frozen(rev10)
+    for copy in set(frozen.config_maps.values()) - kept if frozen is not None else ():
         cluster.delete(Ref("v1", "configmaps", s.namespace, copy))

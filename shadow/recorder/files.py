@@ -23,7 +23,7 @@ class RecordFiles:
         self._max_age_s, self._max_bytes = max_age_s, max_bytes
         self._file: BinaryIO | None = None
         self._hour = -1
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def add(self, record: RequestRecord, now_s: float) -> None:
         """Write a record; it is on disk after the next `flush`."""

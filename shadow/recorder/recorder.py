@@ -26,7 +26,7 @@ class Recorder:
         self._rollouts: dict[str, RolloutLog] = {}
         self._changed: dict[str, asyncio.Event] = {}
         self._pruned_s = 0.0
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.identity = self._identity()
         for place in sorted(folder.glob("rollouts/*/*")):
             self.rollout(f"{place.parent.name}/{place.name}")

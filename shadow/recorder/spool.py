@@ -81,7 +81,7 @@ class Log:
         self._lines: list[_Line] = []
         self._file: BinaryIO | None = None
         self.next_number = 0
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)  # who sent how much is for the recorder alone
         for path in sorted(folder.glob("*.log")):
             self._load(path)
 

@@ -156,3 +156,41 @@ def test_a_slow_start_of_the_operator_is_no_reason_to_end_it() -> None:
     started = pod["containers"][0]["startupProbe"]
     assert started["periodSeconds"] * started["failureThreshold"] >= 300
     assert started["httpGet"] == pod["containers"][0]["livenessProbe"]["httpGet"]
+
+
+def test_c115_selectors_hold_nothing_that_an_upgrade_changes() -> None:
+    """Selectors are immutable: a version or a chart name in one would make `helm upgrade` fail."""
+    objects = render()
+    workloads = of_kind(objects, "Deployment")
+    assert len(workloads) == 3
+    for name, obj in workloads.items():
+        kept = {
+            "app.kubernetes.io/instance": "weighlock",
+            "app.kubernetes.io/component": name.removeprefix("weighlock-"),
+        }
+        assert obj["spec"]["selector"]["matchLabels"] == kept
+    for service in of_kind(objects, "Service").values():
+        assert not any("version" in key or "chart" in key for key in service["spec"]["selector"])
+
+
+@pytest.mark.parametrize(
+    ("part", "change"),
+    [
+        ("operator", {"prometheusURL": "http://prometheus:9090"}),
+        ("operator", {"watchNamespaces": ["team-a"]}),
+        ("operator", {"database": {"secretName": "db"}}),
+        ("operator", {"tls": {"authoritySecret": "our-ca"}}),
+        ("recorder", {"tls": {"enabled": False}}),
+        ("dashboard", {"advertise": {"evidenceURL": "http://elsewhere:1"}}),
+    ],
+)
+def test_c115_a_changed_value_rolls_the_part_that_it_is_for(part: str, change: dict[str, Any]) -> None:
+    """Parts are configured by arguments and environment, so no change waits for the next restart."""
+
+    def pod(values: dict[str, Any]) -> dict[str, Any]:
+        template: dict[str, Any] = of_kind(render(values), "Deployment")[f"weighlock-{part}"]["spec"]["template"]
+        return template
+
+    assert pod(change) != pod({})
+    mounted = {volume["configMap"]["name"] for volume in pod({})["spec"]["volumes"] if "configMap" in volume}
+    assert mounted <= {"kube-root-ca.crt"}

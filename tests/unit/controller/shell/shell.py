@@ -29,11 +29,20 @@ NS, NAME = "ns", "chat"
 class Shell:
     """An operator over fakes; `kubelet` makes pods of deployments."""
 
-    def __init__(self) -> None:
-        self.journal: list[str] = []
-        self.cluster, self.gates = FakeCluster(self.journal), FakeGates(self.journal)
-        self.judge, self.store, self.lease = FakeJudgement(), FakeStore(), FakeLease()
-        self.prober, self.clock, self.queue = FakeProber(), FakeClock(), WorkQueue()
+    def __init__(self, beside: "Shell | None" = None, name: str = NAME) -> None:
+        """beside: the world of another rollout, to share (an operator of its own each: nothing in memory is shared)."""
+        self.name = name
+        self.journal: list[str] = beside.journal if beside else []
+        self.cluster = beside.cluster if beside else FakeCluster(self.journal)
+        self.clock = beside.clock if beside else FakeClock()
+        self.gates, self.judge = FakeGates(self.journal), FakeJudgement()
+        self.store, self.lease, self.prober = FakeStore(), FakeLease(), FakeProber()
+        self._addresses = beside._addresses if beside else itertools.count(1)
+        self.start_operator()
+
+    def start_operator(self) -> None:
+        """A new operator process in the same world."""
+        self.queue = WorkQueue()
         shared = (self.cluster, self.gates, self.judge)
         self.observer = Observer(*shared, self.prober, self.store, self.lease, self.clock)
         upstream = Upstream("127.0.0.1", 1)
@@ -44,11 +53,10 @@ class Shell:
         self.reconciler = Reconciler(
             self.cluster, self.observer, self.actor, self.queue, OperatorMetrics(), self.orphans, lambda *_: None
         )
-        self._addresses = itertools.count(1)
 
     def apply(self, image: str = "vllm/vllm-openai:v0.31.0", **spec: Any) -> None:
-        old = self.cluster.get_cached("inferencerollouts", NS, NAME)
-        meta = old["metadata"] if old else {"name": NAME, "namespace": NS}
+        old = self.cluster.get_cached("inferencerollouts", NS, self.name)
+        meta = old["metadata"] if old else {"name": self.name, "namespace": NS}
         meta["generation"] = meta.get("generation", 0) + 1
         container = {"name": "vllm", "image": image, "args": ["--model=m", "--max-num-seqs=64"]}
         raw = {
@@ -78,7 +86,7 @@ class Shell:
                 self.cluster.put({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {}, "status": status})
 
     def once(self) -> None:
-        self.reconciler.reconcile(f"{NS}/{NAME}")
+        self.reconciler.reconcile(f"{NS}/{self.name}")
         self.kubelet()
         self.clock.now_s += 1.0
 
@@ -102,7 +110,7 @@ class Shell:
 
     @property
     def status(self) -> dict[str, Any]:
-        obj = self.cluster.get_cached("inferencerollouts", NS, NAME)
+        obj = self.cluster.get_cached("inferencerollouts", NS, self.name)
         return obj["status"] if obj else {}
 
     def condition(self, kind: str) -> dict[str, Any]:
