@@ -1,6 +1,7 @@
 """What the gate costs: streams per second of Envoy CPU, plain, with the meter, and with a copy of every request.
 
     python -m tools.bench.gate [--rounds 12] [--streams 96] [--clients 16] [--events 100] [--apart]
+                               [--own-ids]
 
 Every round sends the same streams through each mode's Envoy, all modes at once, and the median of the rounds' ratios
 counts: whatever else the machine does disturbs all alike. (One after the other, `--apart`, is right on a machine that
@@ -126,7 +127,7 @@ class Bench:
     processes: list["subprocess.Popen[bytes]"] = field(default_factory=list)
 
     async def start_engine(self) -> Engine:
-        engine = Engine(make_frames(self.args.events))
+        engine = Engine(make_frames(self.args.events), own_ids=self.args.own_ids)
         await engine.start()
         return engine
 
@@ -242,6 +243,7 @@ def main() -> int:
     parser.add_argument("--clients", type=int, default=16, help="connections at once")
     parser.add_argument("--events", type=int, default=100, help="content events per stream")
     parser.add_argument("--apart", action="store_true", help="one mode after the other, for an idle machine")
+    parser.add_argument("--own-ids", action="store_true", help="every stream's frames carry an id of their own")
     return 0 if _report(*asyncio.run(_measure(parser.parse_args()))) else 1
 
 

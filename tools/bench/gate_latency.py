@@ -125,6 +125,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=12, help="rounds; the median of their differences counts")
     parser.add_argument("--clients", type=int, default=16, help="streams at once in each gate")
     parser.add_argument("--events", type=int, default=40, help="content events per stream")
+    parser.set_defaults(own_ids=False)
     parser.add_argument("--together", action="store_true", help="a copy's frames go with those of its original")
     _report(asyncio.run(_measure(parser.parse_args())))
     return 0

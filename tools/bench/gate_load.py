@@ -7,6 +7,7 @@ engine do: one token of every sequence at a time. A copy's frames go with its or
 
 import asyncio
 import json
+import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,13 +15,14 @@ from functools import partial
 
 _END = b"0\r\n\r\n"
 _ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+_ID = b"0123456789abcdef"
 _STEP_S = 0.001  # of the engine: at least so long from one token to the next
 _DEADLINE_S = 120.0
 
 
 def make_frames(events: int) -> list[bytes]:
     """Frames of one chat stream as vLLM makes them, each as one HTTP chunk; the last one also ends the body."""
-    head = {"id": "chatcmpl-0123456789abcdef", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    head = {"id": f"chatcmpl-{_ID.decode()}", "object": "chat.completion.chunk", "created": 1, "model": "m"}
     lines = [
         json.dumps({**head, "choices": [{"index": 0, "delta": {"content": f" word{i}"}, "finish_reason": None}]})
         for i in range(events)
@@ -35,9 +37,10 @@ def make_frames(events: int) -> list[bytes]:
 
 @dataclass
 class Engine:
-    """Serves the same stream to everyone, frame by frame as `run_clients` asks for them."""
+    """Serves the same stream to all, frame by frame as `run_clients` asks; own_ids: each under an id of its own."""
 
     frames: Sequence[bytes]
+    own_ids: bool = False
     port: int = 0
     running: dict[bytes, list["_Answer"]] = field(default_factory=dict, repr=False)
 
@@ -60,6 +63,7 @@ class _Answer(asyncio.Protocol):
         self._received = b""
         self._stream = b""
         self._next = 0
+        self._id = _ID
         self.is_copy = False
         self._transport: asyncio.WriteTransport
 
@@ -78,12 +82,14 @@ class _Answer(asyncio.Protocol):
             return
         self._received, self._stream, self._next = b"", _header(lower, b"x-stream"), 0
         self.is_copy = _header(lower, b"x-weighlock-kind") in (b"mirror", b"topup")
+        self._id = random.randbytes(len(_ID) // 2).hex().encode() if self._engine.own_ids else _ID
         self._engine.running.setdefault(self._stream, []).append(self)
         self._transport.write(_ANSWER)
 
     def send_next(self) -> None:
         frames = self._engine.frames
-        self._transport.write(frames[self._next])
+        frame = frames[self._next]
+        self._transport.write(frame.replace(_ID, self._id) if self._engine.own_ids else frame)
         self._next += 1
         if self._next == len(frames):
             self._leave()

@@ -80,3 +80,22 @@ def test_a_running_stream_is_noted_at_its_first_content_and_every_second() -> No
     notes = notes_of([frame(f"w{n}") for n in range(30)], times)
     assert notes[0]["ttft"] == 0.5 and notes[0]["content"] == 1
     assert [note["content"] for note in notes[1:]] == [11, 21, 30]
+
+
+def test_a_stream_that_says_little_is_noted_as_json_too() -> None:
+    done = b"data: [DONE]\n\n"
+    silent, once = notes_of([done], [0.25])[-1], notes_of([frame("a"), done], [0.25, 0.5])[-1]
+    assert (silent["content"], silent["outcome"], silent["source"]) == (0, "empty", "none")
+    assert not {"ttft", "gap", "prompt", "output", "finish", "model"} & set(silent)
+    assert (once["ttft"], once["last"], once["outcome"]) == (0.25, 0.25, "ok")
+    assert "gap" not in once
+    odd = notes_of([frame("a", '"a \\" b"'), frame("b", '"' + "c" * 60 + '"'), done], [0.25, 0.5, 0.75])
+    assert (odd[-1]["finish"], odd[-1]["gap"], odd[-1]["gap_at"]) == ("c" * 40, 0.25, 0.5)
+    cut = notes_of([frame("a", '"a \\" b"')], [2000.000001])[-1]
+    assert (cut["finish"], cut["ttft"]) == ("a __ b", 2000.000001)
+
+
+def test_tokens_are_whole_numbers() -> None:
+    usage = b'data: {"choices":[],"usage":{"prompt_tokens":3000000000,"completion_tokens":12}}\n\n'
+    note = notes_of([frame("a"), usage, b"data: [DONE]\n\n"], [0.25, 0.5, 0.75])[-1]
+    assert (note["prompt"], note["output"], note["source"]) == (3_000_000_000, 12, "usage")

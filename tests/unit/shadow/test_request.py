@@ -147,3 +147,38 @@ def test_budget_refuses_above_the_rate() -> None:
 @pytest.mark.parametrize("text", ["", "nonsense", "[1]", '{"a":', '{"a":1', '{"model":"m"'])
 def test_what_is_no_object_is_not_read(text: str) -> None:
     assert Request().module.inspect(text) is None
+
+
+BODIES: list[dict[str, Any]] = [
+    {"model": "m", "messages": [{"role": "user", "content": 'brackets ]}[{ and \\" quotes'}], "stream": True},
+    {"prompt": list(range(2000)), "stream": False, "n": -1.5e3, "stop": None},
+    {"messages": [], "tools": [[[]], {}, [{"a": [1, {"b": "]"}]}]], "x": "\u597d"},
+]
+
+
+@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("indent", [None, 0, 2, "\t"])
+def test_values_are_found_where_they_stand(body: dict[str, Any], indent: int | str | None) -> None:
+    request, text = Request(), json.dumps(body, indent=indent)
+    found = request.json.top(text)
+    assert {key: json.loads(text[at[1] - 1 : at[2]]) for key, at in found.items()} == body
+    for cut in range(1, len(text), 1 + len(text) // 200):
+        assert request.json.top(text[:cut]) is None
+
+
+def test_a_target_is_worked_out_once() -> None:
+    request = Request(mirror_paths=("/own/path",))
+    kind = request.module.kind_of(request.config, "/v1/chat/completions?x=1")
+    assert (kind.path, kind.is_inference, kind.takes_usage, kind.is_mirrored) == (
+        "/v1/chat/completions",
+        True,
+        True,
+        False,
+    )
+    own, other = (request.module.kind_of(request.config, path) for path in ("/own/path", "/v1/models"))
+    assert (own.is_inference, own.takes_usage, own.is_mirrored) == (True, False, True)
+    assert not other.is_inference
+    lua = request.lua
+    same = lua.eval("rawequal")
+    assert same(kind, request.module.kind_of(request.config, "/v1/chat/completions?x=1"))
+    assert not same(*(request.module.kind_of(request.config, "/v1/models?" + "x" * 300) for _ in range(2)))

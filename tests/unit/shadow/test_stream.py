@@ -322,3 +322,66 @@ def test_quick_reader_leaves_odd_frames_to_the_full_one(odd: int, hide: bool) ->
     both([*events_of(plain), raw, *events_of(plain)], hide)
     for at in range(1, len(frame), 5):
         both([plain, frame[:at], frame[at:] + plain, plain], hide)
+
+
+def raw_usage(inside: str, key_first: bool = True) -> bytes:
+    parts = ['"choices":[]', '"usage":{' + inside + "}"]
+    return ('data: {"id":"c",' + ",".join(parts if key_first else parts[::-1]) + "}\n\n").encode()
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [
+        '"prompt_tokens":7,"total_tokens":10,"completion_tokens":3',
+        '"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10',
+        '"prompt_tokens":7,"completion_tokens":3',
+        '"prompt_tokens":7,"completion_tokens":3,"prompt_tokens_details":null',
+        '"prompt_tokens":7,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":5}',
+        '"prompt_tokens":7,"completion_tokens":3,"completion_tokens":4',
+        '"prompt_tokens":7,"completion_tokens":3.5',
+        '"prompt_tokens":7,"completion_tokens":-3',
+        '"prompt_tokens":7,"completion_tokens":1e999',
+        '"prompt_tokens":7,"completion_tokens":"3"',
+        '"prompt_tokens":7,"total_tokens":7',
+        '"completion_tokens":3,"prompt_tokens":7',
+        '"prompt_tokens":7,"completion_tokens":3}',
+        '"prompt_tokens":7,"completion_tokens":',
+        "",
+    ],
+)
+@pytest.mark.parametrize("before", [b"", b'data: {"error":{"message":"x"}}\n\n'])
+def test_usage_in_its_usual_order_says_what_decoding_says(inside: str, before: bytes) -> None:
+    """Usage before the choices is of no usual make, and is decoded."""
+    for hide in (False, True):
+        usual, decoded = (read(sse(chunk("a")) + before + raw_usage(inside, f), hide=hide) for f in (True, False))
+        assert usual[0] == decoded[0]
+        assert (raw_usage(inside) in usual[1]) == (raw_usage(inside, False) in decoded[1])
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"},
+        {"id": 'say "c"', "object": "chat.completion.chunk", "created": 1, "model": "m"},
+        {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": 'an "m"'},
+        {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": ""},
+        {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m" * 201},
+        {"id": "c", "object": "chat.completion.chunk", "created": 1.5, "model": "m"},
+        {"id": "c", "object": "error", "created": 1, "model": "m"},
+        {"id": "c", "object": "error", "code": 400, "model": "m"},
+        {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "error": {"code": 429}},
+        {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "usage": {"prompt_tokens": 2}},
+        {"id": 5, "model": None},
+    ],
+)
+@pytest.mark.parametrize("gap", ["", " "])
+def test_a_beginning_says_what_decoding_says(head: dict[str, object], gap: str) -> None:
+    """Choices before everything else are of no usual make, and are decoded."""
+    choices = {"choices": [{"index": 0, "delta": {"content": "b"}, "finish_reason": None}]}
+    models = []
+    for event in ({**head, **choices}, {**choices, **head}):
+        meter = Meter()
+        data = f"data: {json.dumps(event, separators=(',' + gap, ':' + gap))}\n\n".encode()
+        meter.feed(data * 3)
+        models.append((meter.reading(), meter._state.model))
+    assert models[0] == models[1]
