@@ -1,13 +1,12 @@
 """Reading manifest files for the commands that take them: files, standard input, one bad file among several.
 
-Called by `import`, `diff`, `lint`, `ledger` and `diagnose`. The only place where these commands touch the disk.
+Called by `import`, `diff`, `lint`, `ledger` and `diagnose`.
 """
 
 import os
-import sys
-from pathlib import Path
 
 from controller.cli.errors import BadInput
+from controller.cli.input_files import read_at_most
 from controller.cli.output import note
 from manifests.importing import import_files
 from manifests.model import ImportResult, Manifest
@@ -15,16 +14,8 @@ from manifests.yamlsafe import MAX_BYTES
 
 
 def read_bytes(name: str) -> bytes:
-    """The content of a file, `-` for standard input; at most one byte more than is ever read."""
-    if name == "-":
-        return sys.stdin.buffer.read(MAX_BYTES + 1)
-    try:
-        with Path(name).open("rb") as file:
-            return file.read(MAX_BYTES + 1)
-    except IsADirectoryError as error:
-        raise BadInput(name, "", "is a directory", "give the files in it") from error
-    except OSError as error:
-        raise BadInput(name, "", f"cannot be read ({error.strerror})", "check the name and the rights") from error
+    """The content of a file, `-` for standard input; what is too large is refused by whoever reads it."""
+    return read_at_most(name, MAX_BYTES)
 
 
 def import_names(names: list[str], engine_version: str | None = None, salt: bytes | None = None) -> ImportResult:

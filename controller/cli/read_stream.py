@@ -2,16 +2,20 @@
 
 import argparse
 import gzip
+import io
 import json
 import re
-import sys
-from pathlib import Path
+import zlib
 from typing import Any
 
 from controller.cli.errors import BadInput
+from controller.cli.input_files import read_whole
 from controller.cli.output import emit
 from shadow.stream import Meter, Reading
 
+MAX_BYTES = 256 * 2**20
+
+_GZIP = b"\x1f\x8b"
 _HEAD = re.compile(rb"\s*HTTP/\d(?:\.\d)? +\d{3}")
 _FIELD = re.compile(rb"^(data|event|id|retry)(:|$)|^:", re.MULTILINE)
 _REMEDY = "give a recorded response: server-sent events, chunk objects as JSON lines or an array, or an HTTP dump"
@@ -30,20 +34,17 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _bytes_of(name: str) -> bytes:
-    if name == "-":
-        return sys.stdin.buffer.read()
+    data = read_whole(name, MAX_BYTES, _REMEDY)
+    if not data.startswith(_GZIP):
+        return data
     try:
-        data = Path(name).read_bytes()
-    except OSError as error:
-        raise BadInput(
-            name, "", f"cannot be read ({error.strerror})", "name a file with a recorded response"
-        ) from error
-    if data[:2] == b"\x1f\x8b":
-        try:
-            return gzip.decompress(data)
-        except (OSError, EOFError) as error:
-            raise BadInput(name, "", "is a damaged gzip file", _REMEDY) from error
-    return data
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+            unpacked = file.read(MAX_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise BadInput(name, "", "is a damaged gzip file", _REMEDY) from error
+    if len(unpacked) > MAX_BYTES:
+        raise BadInput(name, "", "unpacks to more than is read", _REMEDY)
+    return unpacked
 
 
 def read_body(name: str, data: bytes) -> Reading:

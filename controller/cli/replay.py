@@ -3,17 +3,18 @@
 import argparse
 import asyncio
 import contextlib
-import sys
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from controller.cli.errors import BadInput
+from controller.cli.input_files import read_whole
 from controller.cli.output import emit, note
 from crds.v1alpha1.common import parse_duration_seconds
 from shadow.replay.schedule import Planned, PromptWriter, plan
 from shadow.replay.traces import FORMATS, Trace, TraceRefused, read_trace
 
 MAX_BYTES = 2 * 1024**3
+_TOO_LARGE = "cut it to the hours that you want to replay"
 
 
 def register(parser: argparse.ArgumentParser) -> None:
@@ -53,23 +54,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _trace(args: argparse.Namespace) -> Trace:
     try:
-        return read_trace(_bytes(args.trace), args.format, args.tenant_from)
+        return read_trace(read_whole(args.trace, MAX_BYTES, _TOO_LARGE), args.format, args.tenant_from)
     except TraceRefused as refused:
         raise BadInput(args.trace, refused.where, refused.problem, refused.remedy) from refused
-
-
-def _bytes(name: str) -> bytes:
-    if name == "-":
-        return sys.stdin.buffer.read()
-    path = Path(name)
-    try:
-        if path.is_dir():
-            raise BadInput(name, "", "is a directory", "name one trace file")
-        if path.stat().st_size > MAX_BYTES:
-            raise BadInput(name, "", "is larger than 2 GiB", "cut it to the hours that you want to replay")
-        return path.read_bytes()
-    except OSError as error:
-        raise BadInput(name, "", f"cannot be read ({error.strerror})", "check the name and the rights") from error
 
 
 def _planned(args: argparse.Namespace, trace: Trace) -> list[Planned]:
