@@ -220,7 +220,7 @@ class World:
         command = [
             sys.executable, "-m", "tools.load", "--targets-file", str(targets), "--rate", str(REQUESTS_PER_SECOND),
             "--max-output", str(LONGEST_ANSWER), "--tenants", ",".join(TENANTS), "--shared-prefix-tenant", "globex",
-            "--out", str(self.records_file), "--stats-file", str(self.stats_file),
+            "--out", str(self.records_file), "--stats-file", str(self.stats_file), "--nice", "-10",
         ]  # fmt: skip
         log = (self.folder / "load.log").open("ab")
         self._load = subprocess.Popen(command, cwd=CHECKOUT, stdout=log, stderr=subprocess.STDOUT)
