@@ -78,6 +78,9 @@ class RevisionReader:
                 found = self._cluster.fetch(Ref("v1", "configmaps", namespace, source))
             except Retryable:
                 return None, ""
+            if found is not None and found.get("binaryData"):
+                text = f"ConfigMap {source} holds binaryData, which a RunManifest cannot keep, so it could not be put"
+                return None, f"{text} back; move it into data, the image or a volume. Nothing moves until then."
             contents[source] = dict(found.get("data") or {}) if found is not None else None
         policy_text = policy.model_dump_json() if policy else ""
         key = ("target", obj["metadata"]["uid"], digest_of(obj["spec"]), digest_of(contents), policy_text)

@@ -23,6 +23,22 @@ def test_a_missing_config_map_is_told_and_nothing_starts(shell: Shell) -> None:
     assert stalled["status"] == "True" and "nowhere" in stalled["message"] and shell.status["phase"] == "Completed"
 
 
+def test_binary_contents_that_would_be_lost_are_told_and_nothing_moves(shell: Shell) -> None:
+    """A copy of the ConfigMap would lack them, and the engine its file."""
+    stable = shell.status["stable"]
+    meta = {"name": "weights", "namespace": NS}
+    content = {"data": {"a": "1"}, "binaryData": {"tokenizer.model": "AAEC"}}
+    shell.cluster.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, **content})
+    volume = {"name": "c", "configMap": {"name": "weights"}}
+    container = {"name": "vllm", "image": "vllm/vllm-openai:v0.31.0"}
+    shell.apply(template={"spec": {"containers": [container], "volumes": [volume]}})
+    for _ in range(3):
+        shell.once()
+    told = shell.condition("Stalled")
+    assert told["status"] == "True" and "ConfigMap weights holds binaryData" in told["message"]
+    assert (shell.status["phase"], shell.status["stable"]) == ("Completed", stable)
+
+
 def test_an_unreadable_spec_of_one_rollout_does_not_stop_another(shell: Shell) -> None:
     bad = {"apiVersion": "weighlock.dev/v1alpha1", "kind": "InferenceRollout", "spec": {"bake": "soon"}}
     shell.cluster.put({**bad, "metadata": {"name": "bad", "namespace": NS}})
