@@ -138,5 +138,6 @@ class OperatorKiller(Background):
 
     def finish(self, seconds: float = 300.0) -> None:
         """Wait for the last kill."""
-        self._thread.join(seconds)
+        for thread in self._running:
+            thread.join(seconds)
         assert len(self.kills) == self.count, f"{len(self.kills)} of {self.count} kills in time"

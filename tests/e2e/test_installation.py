@@ -2,7 +2,6 @@
 
 import base64
 import json
-import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -11,6 +10,7 @@ import grpc
 import pytest
 from envoy.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
 
+from tests.e2e.background import Background
 from tests.e2e.kube import Namespace, wait_until
 from tests.e2e.rollout import API, Rollout, condition
 from tests.e2e.system import System
@@ -138,25 +138,18 @@ def used(system: System, may: set[Right], since: str) -> tuple[set[Right], set[R
     return done, refused
 
 
-class Meddler:
+class Meddler(Background):
     """Somebody else who writes the rollout's metadata all the time, so that the operator meets conflicts."""
 
     def __init__(self, rollout: Rollout) -> None:
         self.rollout = rollout
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
 
-    def _run(self) -> None:
+    def work(self) -> None:
         count = 0
-        while not self._stop.wait(0.001):
+        while not self.has_ended(0.001):
             count += 1
             body = {"metadata": {"annotations": {"meddled": str(count)}}}
             self.rollout.system.call("PATCH", self.rollout.path, body, "application/merge-patch+json")
-
-    def stop(self) -> None:
-        self._stop.set()
-        self._thread.join(10)
 
 
 def test_c109_every_right_is_used_and_nothing_else_is_done(system: System, watched: Rollout) -> None:
@@ -170,13 +163,10 @@ def test_c109_every_right_is_used_and_nothing_else_is_done(system: System, watch
     attempt = watched.begin(watched.spec(steps=({"canary": {"weight": 20}},)))
     watched.wait("a candidate pod", lambda s: s["step"]["weight"] == 20)
     read_again = ("weighlock.dev", "inferencerollouts", "get")
-    meddler = Meddler(watched)
-    try:
+    with Meddler(watched):
         watched.takes("abort")
         watched.wait_ended(attempt, "RolledBack")
         wait_until("a conflict", lambda: read_again in used(system, may, since)[0], 60)
-    finally:
-        meddler.stop()
     never = Rollout(system, watched.namespace, "never", replicas=1, gpus=0, gates=1)
     never.apply(never.spec("--no-such-flag=1"))
     wait_until("its gate", lambda: never.namespace.get("deployments", "never-gate", "apps/v1"), 60)

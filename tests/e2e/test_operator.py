@@ -7,17 +7,16 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import yaml
 
 from tests.e2e.kube import Namespace, wait_until
+from tests.e2e.trickle import Trickle
 from tools.devcluster import Cluster
 from tools.release import free_port
 
@@ -30,33 +29,6 @@ POLICY = {
     "gates": [{"metric": "success", "limit": "50%"}],
     "evidence": {"history": "20s", "minStep": "8s", "minBlocks": 1, "warmup": "1s", "freshness": "30s"},
 }
-
-
-class Requests:
-    """A trickle of requests through the gate; counts answers by status."""
-
-    def __init__(self, url: str) -> None:
-        self.url, self.answers = url, Counter[str]()
-        self._stop = threading.Event()
-        self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(4)]
-        for thread in self._threads:
-            thread.start()
-
-    def _run(self) -> None:
-        body = {"model": "m", "messages": [{"role": "user", "content": "hello " * 20}], "max_tokens": 4, "stream": True}
-        with httpx.Client(timeout=60, trust_env=False) as client:
-            while not self._stop.wait(0.2):
-                try:
-                    answer = client.post(f"{self.url}/v1/chat/completions", json=body, headers={"x-tenant": "acme"})
-                    self.answers[str(answer.status_code)] += 1
-                except httpx.HTTPError as error:
-                    self.answers[type(error).__name__] += 1
-
-    def stop(self) -> Counter[str]:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join(timeout=60)
-        return self.answers
 
 
 class Installation:
@@ -198,8 +170,20 @@ def installation(cluster: Cluster, namespace: Namespace, tmp_path: Path) -> Iter
 def test_life_of_a_rollout(installation: Installation) -> None:
     installation.create()
     first = installation.wait_for("Completed")["stable"]
-    requests = Requests(installation.gate_url())
+    with Trickle(installation.gate_url(), threads=4, pause_seconds=0.2, model="m", stream=True) as requests:
+        crash_promote_and_roll_back(installation, first)
+    answers = Counter(requests.answers)
+    assert set(answers) == {"200"} and answers["200"] > 100, answers
 
+    installation.namespace.call("DELETE", installation.namespace.path("inferencerollouts", "chat", API))
+    wait_until("the rollout to go", lambda: not installation.rollout())
+    assert installation.variants() == {first}
+    selector = installation.namespace.get("services", "chat-gate")["spec"]["selector"]
+    assert selector["weighlock.dev/revision"] == first and "weighlock.dev/gate" not in selector
+
+
+def crash_promote_and_roll_back(installation: Installation, first: str) -> None:
+    """A revision that crashes, one that is promoted while the operator is killed twice, and a rollback of that."""
     installation.set_argument("--no-such-flag=1")
     crashed = installation.wait_for("RolledBack")
     assert crashed["reason"] == "CandidateCrashed" and crashed["stable"] == first
@@ -230,15 +214,6 @@ def test_life_of_a_rollout(installation: Installation) -> None:
     assert back["stable"] == first and second in back["rejected"]
     wait_until("the variant to go", lambda: installation.variants() == {first, "gate"})
     assert not [c for c in back["conditions"] if c["type"] == "BaselineChanged" and c["status"] == "True"]
-
-    answers = requests.stop()
-    assert set(answers) == {"200"} and answers["200"] > 100, answers
-
-    installation.namespace.call("DELETE", installation.namespace.path("inferencerollouts", "chat", API))
-    wait_until("the rollout to go", lambda: not installation.rollout())
-    assert installation.variants() == {first}
-    selector = installation.namespace.get("services", "chat-gate")["spec"]["selector"]
-    assert selector["weighlock.dev/revision"] == first and "weighlock.dev/gate" not in selector
 
 
 def is_true(status: dict[str, Any], kind: str) -> bool:

@@ -2,7 +2,6 @@
 
 import json
 import re
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +14,7 @@ from tests.e2e.kube import Namespace, wait_until
 from tests.e2e.rollout import API, AT_ONCE, POLICY, Rollout, Status, condition, is_true
 from tests.e2e.system import System
 from tests.e2e.test_dashboard import browser
+from tests.e2e.trickle import Trickle
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 __all__ = ["browser"]
@@ -267,31 +267,6 @@ def test_a_policy_that_contradicts_itself_is_refused_with_its_field(system: Syst
         assert code == 422 and field in answer["message"], f"{change}: {code} {answer.get('message')}"
 
 
-class Trickle:
-    """A few requests at a time straight to one address; counts what came back."""
-
-    def __init__(self, url: str) -> None:
-        self.url, self.answers = url, list[str]()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        body = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 2}
-        with httpx.Client(timeout=30, trust_env=False) as client:
-            while not self._stop.wait(0.05):
-                try:
-                    answer = client.post(f"{self.url}/v1/chat/completions", json=body, headers={"x-tenant": "acme"})
-                    self.answers.append(str(answer.status_code))
-                except httpx.HTTPError as error:
-                    self.answers.append(type(error).__name__)
-
-    def stop(self) -> list[str]:
-        self._stop.set()
-        self._thread.join(40)
-        return self.answers
-
-
 @pytest.fixture
 def leaving(system: System) -> Iterator[Rollout]:
     """A small rollout in a namespace that nobody needs afterwards."""
@@ -304,13 +279,13 @@ def test_deleted_in_mid_attempt(leaving: Rollout) -> None:
     stable = leaving.status()["stable"]
     uids = leaving.uids(stable)
     gate = leaving.pods("weighlock.dev/gate=chat")[0]
-    users = Trickle(f"http://{gate['status']['podIP']}:8000")
-    wait_until("answers", lambda: len(users.answers) > 20)
-    leaving.begin(leaving.spec(steps=AT_ONCE))
-    candidate = leaving.wait_weight(20)["candidate"]
-    leaving.namespace.call("DELETE", leaving.path)
-    wait_until("traffic to leave the candidate", lambda: set(leaving.weights()) <= {0, None})
-    before = users.stop()
+    with Trickle(f"http://{gate['status']['podIP']}:8000") as users:
+        wait_until("answers", lambda: len(users.answers) > 20)
+        leaving.begin(leaving.spec(steps=AT_ONCE))
+        candidate = leaving.wait_weight(20)["candidate"]
+        leaving.namespace.call("DELETE", leaving.path)
+        wait_until("traffic to leave the candidate", lambda: set(leaving.weights()) <= {0, None})
+    before = users.answers
     wait_until("the object to go", lambda: not leaving.get(), 60)
     assert leaving.variants() == {stable} and leaving.uids(stable) == uids
     service = leaving.namespace.get("services", "chat-gate")
