@@ -278,6 +278,15 @@ def test_keyboard_reaches_a_cell_and_focus_survives_a_swap(world: World, open_as
     expect(page.locator("#f-cell h2")).to_be_visible()
 
 
+def test_on_a_phone_what_can_be_done_comes_before_the_numbers(world: World, open_as: OpenAs) -> None:
+    page = open_as("approver", rollout_path(world))
+    page.set_viewport_size({"width": 390, "height": 844})
+    places = [page.locator(name).bounding_box() for name in ("#f-head", "#act-approve", "#f-matrix")]
+    tops = [place["y"] for place in places if place is not None]
+    assert len(tops) == 3 and tops == sorted(tops)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
 def test_without_the_operator_the_page_says_so(world: World, open_as: OpenAs) -> None:
     world.change_live(rollout="chat/another")
     page = open_as("viewer", rollout_path(world))
