@@ -16,7 +16,7 @@ from tools.demo.story import Story
 from tools.demo.world import make_world
 
 KILLS = 30
-MEAN_GAP_SECONDS = 12.0
+MEAN_GAP_SECONDS = 18.0
 LEAST_SAMPLES = 1000
 
 pytestmark = [pytest.mark.e2e, pytest.mark.soak, pytest.mark.timeout(2400)]
