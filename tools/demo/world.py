@@ -149,7 +149,7 @@ class World:
         body: dict[str, Any] = answer.json()
         return body
 
-    def patient_evidence(self, path: str, seconds: float = 60) -> dict[str, Any]:
+    def patient_evidence(self, path: str, seconds: float = 300) -> dict[str, Any]:
         """`evidence`, asked again while the operator is away."""
 
         def probe() -> dict[str, Any] | None:
