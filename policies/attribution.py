@@ -57,8 +57,11 @@ def _tpot(record: RequestRecord, is_ok: bool) -> Reading:
 
 def _max_gap(record: RequestRecord, is_ok: bool) -> Reading:
     if record.max_gap_s is not None:
-        at = record.max_gap_at_s
-        return Reading(record.max_gap_s, None, None if at is None else max(0.0, at - record.max_gap_s), False)
+        if record.max_gap_at_s is None:
+            return Reading(record.max_gap_s, None, None, False)
+        whole = record.e2e_s if record.e2e_s is not None else record.ttft_s or 0.0
+        at = min(record.max_gap_at_s, whole)  # a gap ends with its request at the latest
+        return Reading(record.max_gap_s, None, max(0.0, at - record.max_gap_s), False)
     does_not_apply = record.stream is False or record.gaps_n == 0
     return _UNKNOWN if is_ok and not does_not_apply else _ABSENT
 

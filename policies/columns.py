@@ -77,23 +77,11 @@ class Requests:
             ("probe", table.is_probe[source]),
             ("warmup", columns.floats("pod_age_s") < self.contract.warmup_s),
             ("ignoredTenants", table.is_ignored[source]),
-            ("badTime", self._out_of_time(columns.floats("t_start_s"))),
+            ("badTime", out_of_time(columns.floats("t_start_s"))),
         ):
             self._drop(reason, keep & mask)
             keep &= ~mask
         return np.flatnonzero(keep)
-
-    @staticmethod
-    def _out_of_time(start: Array) -> Bools:
-        """Starts that a wrong clock or a wrong unit gave: more than six hours without any request lie between them and
-        the bulk of the file.
-        """
-        if not len(start):
-            return np.zeros(0, dtype=bool)
-        order = np.argsort(start, kind="stable")
-        group = np.zeros(len(start), dtype=np.int64)
-        group[order] = np.concatenate([[0], np.cumsum(np.diff(start[order]) > LONGEST_GAP_S)])
-        return np.asarray(group != np.argmax(np.bincount(group)))
 
     def _drop(self, reason: str, mask: Bools) -> None:
         count = int(mask.sum())
@@ -101,8 +89,9 @@ class Requests:
             self.dropped[reason] = self.dropped.get(reason, 0) + count
 
     def _mend(self) -> None:
-        """Age of open requests at the last moment of the input; a first token after the end makes both unknown, and an
-        answer that took no time at all is one that was not measured.
+        """Age of open requests at the last moment of the input; a first token after the end makes both unknown, an
+        answer that took no time at all is one that was not measured, and one of more than six hours ends with the
+        file.
         """
         for values in (self.ttft, self.e2e):
             instant = (values < SHORTEST_S) & (self.outcome == OUTCOME_CODE["ok"])
@@ -113,10 +102,14 @@ class Requests:
         self.ttft = np.where(swapped, np.nan, self.ttft)
         self.e2e = np.where(swapped, np.nan, self.e2e)
         age = np.where(np.isnan(self.e2e), np.where(np.isnan(self.ttft), 0.0, self.ttft), self.e2e)
-        last = float((self.start + age).max()) if len(age) else 0.0
+        endless = age > LONGEST_GAP_S  # it stays an exceedance, but the file does not last so long
+        self._drop("endless", endless)
+        last = float((self.start + np.where(endless, 0.0, age)).max()) if len(age) else 0.0
+        age = np.where(endless, last - self.start, age)
         is_open = (self.outcome == OUTCOME_CODE["open"]) & np.isnan(self.e2e)
         self.e2e = np.where(is_open, last - self.start, self.e2e)
-        self.end: Array = self.start + np.where(is_open, last - self.start, age)
+        self.whole: Array = np.where(is_open, last - self.start, age)
+        self.end: Array = self.start + self.whole
 
     def _readings(self) -> dict[str, Reading]:
         nothing = np.full(len(self.start), np.nan)
@@ -131,7 +124,7 @@ class Requests:
         bound = np.where(reached & ~has_first & streams, self.e2e, np.nan)
         ttft = Reading(np.where(counts, self.ttft, np.nan), bound, zero, is_ok & ~has_first & streams)
         pace = Reading(np.where(counts, tpot, np.nan), nothing, nothing, is_ok & np.isnan(tpot) & ~(self.tokens < 2))
-        base = np.maximum(0.0, self.gap_at - self.gap)
+        base = np.maximum(0.0, np.minimum(self.gap_at, self.whole) - self.gap)  # a gap ends with its request
         no_gap = is_ok & np.isnan(self.gap) & streams & ~(self.gaps_n == 0)
         gap = Reading(np.where(counts, self.gap, np.nan), nothing, base, no_gap)
         whole = Reading(
@@ -156,6 +149,18 @@ class Requests:
         self.bad: Bools = over | (~is_ok & ~is_open)
         self.good_attempted: Bools = over | attempted
         self.bad_at: Array = self.start + np.where(np.isnan(crossed), self.end - self.start, crossed)
+
+
+def out_of_time(start: Array) -> Bools:
+    """Starts that a wrong clock or a wrong unit gave: more than six hours without any request lie between them and
+    the bulk of the file.
+    """
+    if not len(start):
+        return np.zeros(0, dtype=bool)
+    order = np.argsort(start, kind="stable")
+    group = np.zeros(len(start), dtype=np.int64)
+    group[order] = np.concatenate([[0], np.cumsum(np.diff(start[order]) > LONGEST_GAP_S)])
+    return np.asarray(group != np.argmax(np.bincount(group)))
 
 
 class _SourceTable:

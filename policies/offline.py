@@ -10,12 +10,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from policies.blocks import E2E, LATENCIES, OUTPUT_TOKENS, PROMPT_TOKENS, TPOT, TTFT, Block
-from policies.columns import Bools, Requests
+from policies.columns import Bools, Requests, out_of_time
 from policies.contract import CheckKind, Contract
 from policies.frames import Frame, projections, stable_blocks
 from policies.guards import floor_holds, unit_holds
 from policies.history import ENOUGH, History, prepare
 from policies.judge import CALIBRATION_S, Judge
+from policies.notices import mended
 from policies.projection import Strata, Stratum
 from policies.record_files import Columns
 from policies.records import CANDIDATE, STABLE
@@ -89,33 +90,49 @@ def align_arms(columns: Columns, always: bool = False) -> float | None:
     Returns the shift, if any. always: the clocks of the arms have nothing to do with each other.
     """
     start = columns.floats("t_start_s")
-    is_candidate = _is_candidate(columns)
-    if not is_candidate.any() or is_candidate.all():
+    of_candidate = is_candidate(columns)
+    if not of_candidate.any() or of_candidate.all():
         return None
-    c, s = start[is_candidate], start[~is_candidate]
+    c, s = (arm[~out_of_time(arm)] for arm in (start[of_candidate], start[~of_candidate]))
     overlap = min(c.max(), s.max()) - max(c.min(), s.min())
     if not always and overlap >= 0.5 * min(np.ptp(c), np.ptp(s)):
         return None
     shift = float(s.min() - c.min())
-    columns.shift(is_candidate, shift)
+    columns.shift(of_candidate, shift)
     return shift
 
 
-def _is_candidate(columns: Columns) -> Bools:
+def leave_out_step(history: Columns, step: Columns) -> int:
+    """Remove requests of the step itself (same id, variant and start) from its history; returns how many.
+
+    Thresholds and dependence that were measured on the judged requests would be no history.
+    """
+    idents, start = history.codes("ident"), history.floats("t_start_s")
+    alike = np.isin(step.codes("ident"), idents)
+    when = dict(zip(step.codes("ident")[alike].tolist(), step.floats("t_start_s")[alike].tolist(), strict=True))
+    same = np.array([when.get(i) == t for i, t in zip(idents.tolist(), start.tolist(), strict=True)], dtype=bool)
+    if same.any():
+        history.leave_out(same)
+    return int(same.sum())
+
+
+def is_candidate(columns: Columns) -> Bools:
+    """Which records are the candidate's."""
     return np.array([s[0] == CANDIDATE for s in columns.sources], dtype=bool)[columns.codes("source")]
 
 
 def unequal_load(columns: Columns, tolerance: float = 0.15) -> Hold | None:
     """Why arms that were recorded one after the other are not comparable: one had more requests per second."""
-    start, is_candidate = columns.floats("t_start_s"), _is_candidate(columns)
+    start, of_candidate = columns.floats("t_start_s"), is_candidate(columns)
     rates = []
-    for arm in (start[is_candidate], start[~is_candidate]):
+    for arm in (start[of_candidate], start[~of_candidate]):
+        arm = arm[~out_of_time(arm)]
         span = float(np.ptp(arm)) if len(arm) > 1 else 0.0
         if span <= 0.0:
             return None
         rates.append((len(arm) - 1) / span)
     candidate, stable = rates
-    noise = 4.0 * np.sqrt(1.0 / is_candidate.sum() + 1.0 / (~is_candidate).sum())
+    noise = 4.0 * np.sqrt(1.0 / of_candidate.sum() + 1.0 / (~of_candidate).sum())
     if abs(candidate / stable - 1.0) <= max(tolerance, noise):
         return None
     words = f"recorded one after the other at different loads: candidate {candidate:.3g} req/s, stable {stable:.3g}"
@@ -138,7 +155,9 @@ def _setup(
     present = [name for name in requests.strata.names if name[1]]
     if history is None:
         return _setup_of_step(contract, requests, present, start_s)
-    setup = prepare(contract, history_of(contract, history), True, present)
+    past, words = _past(contract, history)
+    setup = prepare(contract, past, True, present)
+    setup = replace(setup, warnings=(*setup.warnings, *words))
     unknown = {(s.tenant, s.bucket) for s in setup.strata if _lacks_threshold(setup, s)}
     if not unknown:
         return setup, None
@@ -243,18 +262,22 @@ def _add_sketches(judge: Judge, frame: Frame, until: int) -> None:
                 judge.step_sketches[variant, place, metric] = bins
 
 
-def history_of(contract: Contract, columns: Columns) -> list[Block]:
-    """History blocks of stable's records in `columns`; whole blocks only, from the first start to the last end."""
+def _past(contract: Contract, columns: Columns) -> tuple[list[Block], list[str]]:
+    """History blocks of stable's records, whole ones from the first start to the last end; and in words what was mended
+    or left out.
+    """
     requests = Requests(contract, columns, Strata())
+    words = [f"history: {finding}" for finding in mended(requests.dropped)]
     stable = ~requests.is_candidate
     if not stable.any():
-        return []
+        return [], words
     start_s = float(requests.start[stable].min())
     count = max(1, round((float(requests.end[stable].max()) - start_s) / contract.block_s))
-    return stable_blocks(contract, requests, start_s, start_s + count * contract.block_s, stable)
+    return stable_blocks(contract, requests, start_s, start_s + count * contract.block_s, stable), words
 
 
 def plan_history(contract: Contract, columns: Columns) -> tuple[JudgeSetup, History]:
     """What the planner needs of a file of stable's records."""
-    past = history_of(contract, columns)
-    return prepare(contract, past), History(contract, past)
+    past, words = _past(contract, columns)
+    setup = prepare(contract, past)
+    return replace(setup, warnings=(*setup.warnings, *words)), History(contract, past)

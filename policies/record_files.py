@@ -15,6 +15,7 @@ import math
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from difflib import get_close_matches
 from typing import IO, Any, cast
 
@@ -34,6 +35,7 @@ _FIELDS = frozenset(FIELD_NAMES)
 _CODES = ("source", "outcome", "stream", "half", "ident", "pair")
 _STREAM = {None: -1, True: 1, False: 0}
 _TEXT = frozenset({str, type(None)})
+_PLAIN_NUMBERS = frozenset({int, float, type(None)})  # neither a bool nor text is a number
 _BATCH = 20_000
 _PIECE_BYTES = 1 << 24
 _FLOATS = ("ttft_s", "e2e_s", "max_gap_s", "max_gap_at_s", "pod_age_s", "prompt_tokens", "output_tokens", "gaps_n")
@@ -55,10 +57,11 @@ class Columns:
 
     Times in seconds from the start of the request, NaN = unknown; outcome: index into OUTCOMES; stream: 1, 0, -1 =
     unknown; half: 0 or 1 by hash of the id; ident: hash of (id, variant); pair: hash of the pair's live id (of the
-    own id where it is no copy).
+    own id where it is no copy). assumed: variant of records that name none.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, assumed: str | None = None) -> None:
+        self.assumed = assumed
         self.sources: list[Source] = []
         self._source_code: dict[tuple[Any, ...], int] = {}
         self._parts: dict[str, list[NDArray[Any]]] = {name: [] for name in (*_CODES, "t_start_s", *_FLOATS)}
@@ -90,6 +93,9 @@ class Columns:
         if variant is not None:
             for _, raw in batch:
                 raw["variant"] = variant
+        elif self.assumed is not None:
+            for _, raw in batch:
+                raw.setdefault("variant", self.assumed)
         if not all(map(_is_plain, (raw for _, raw in batch))):
             batch = [(number, raw) for number, raw in batch if _is_plain(raw) or self._mend(number, raw)]
         rows = [raw for _, raw in batch]
@@ -127,11 +133,14 @@ class Columns:
 
     def _floats(self, values: list[Any]) -> Array:
         """float64 of measurements; None, and what is no finite number >= 0, is NaN (the latter is counted)."""
+        missing = values.count(None)
+        if not set(map(type, values)) <= _PLAIN_NUMBERS:
+            values = [_number(v) for v in values]
         try:
             column = np.array(values, dtype=np.float64)
-        except (TypeError, ValueError):
-            column = np.array([v if isinstance(v, int | float) else math.nan for v in values], dtype=np.float64)
-        return self._measured(column, values.count(None))
+        except OverflowError:
+            column = np.array([_number(v) for v in values], dtype=np.float64)
+        return self._measured(column, missing)
 
     def _measured(self, column: Array, missing: int) -> Array:
         """The column without what no clock and no counter gives; `missing` of it are null."""
@@ -160,7 +169,7 @@ class Columns:
         for name in REQUIRED_FIELDS:
             if raw.get(name) is None:
                 raise RecordFileError(f"line {number}", f"{name} is missing", f"write {', '.join(REQUIRED_FIELDS)}")
-        if raw["variant"] not in VARIANTS:
+        if not isinstance(raw["variant"], str) or raw["variant"] not in VARIANTS:
             raise RecordFileError(f"line {number}", f"variant is {raw['variant']!r}", "write stable or candidate")
         for name in ("revision", "kind", "bucket", "pod", "pair", "tenant"):
             if raw.get(name) is not None and not isinstance(raw[name], str):
@@ -185,6 +194,10 @@ class Columns:
             parts[:] = [np.concatenate(parts)]
         return parts[0] if parts else np.zeros(0)
 
+    def leave_out(self, mask: NDArray[np.bool_]) -> None:
+        """Remove the masked records."""
+        self._parts = {name: [self.floats(name)[~mask]] for name in self._parts}
+
     def shift(self, mask: NDArray[np.bool_], seconds: float) -> None:
         """Move the starts of the masked records."""
         self._parts["t_start_s"] = [self.floats("t_start_s") + np.where(mask, seconds, 0.0)]
@@ -192,6 +205,15 @@ class Columns:
     def codes(self, name: str) -> NDArray[np.int64]:
         """`source`, `outcome`, `stream`, `half`, `ident` or `pair` as integers."""
         return self.floats(name).astype(np.int64)
+
+
+def _number(value: Any) -> float:
+    """NaN for what is no number, or one beyond every float."""
+    is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+    try:
+        return float(value) if is_number else math.nan
+    except OverflowError:
+        return math.nan
 
 
 def _is_plain(raw: Mapping[str, Any]) -> bool:
@@ -202,9 +224,11 @@ def _is_plain(raw: Mapping[str, Any]) -> bool:
             and raw["variant"] in VARIANTS
             and raw["id"] is not None
             and raw["tenant"].__class__ is str
+            and raw["t_start_s"].__class__ in _PLAIN_NUMBERS
             and 0.0 <= raw["t_start_s"] < 1e12
             and raw.get("stream") in _STREAM
             and raw.get("pod").__class__ in _TEXT
+            and raw.get("pair").__class__ in _TEXT
             and raw.get("kind").__class__ in _TEXT
             and raw.get("bucket").__class__ in _TEXT
             and raw.get("revision").__class__ in _TEXT
@@ -228,8 +252,35 @@ def open_text(raw: IO[bytes]) -> IO[bytes]:
     if head[:2] == b"\x1f\x8b":
         return io.BufferedReader(gzip.GzipFile(fileobj=buffered), 1 << 20)
     if head == b"\x28\xb5\x2f\xfd":
-        return io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(buffered, read_across_frames=True))
+        return io.BufferedReader(_Zstd(buffered), 1 << 20)
     return buffered
+
+
+class _Zstd(io.RawIOBase):
+    """The plain bytes of zstd frames; EOFError where the last one is cut off (the package's reader just ends)."""
+
+    def __init__(self, packed: IO[bytes]) -> None:
+        self._packed, self._plain = packed, memoryview(b"")
+        self._frame, self._begun, self._rest = zstandard.ZstdDecompressor().decompressobj(), False, b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, into: Any) -> int:
+        while not self._plain:
+            content = self._rest or self._packed.read(1 << 17)
+            if not content:
+                if self._begun:
+                    raise EOFError("the last zstd frame has no end")
+                return 0
+            self._plain, self._begun, self._rest = memoryview(self._frame.decompress(content)), True, b""
+            if self._frame.eof:
+                self._rest, self._begun = self._frame.unused_data, False
+                self._frame = zstandard.ZstdDecompressor().decompressobj()
+        count = min(len(into), len(self._plain))
+        into[:count] = self._plain[:count]
+        self._plain = self._plain[count:]
+        return count
 
 
 def read_records(raw: IO[bytes], into: Columns, variant: str | None = None) -> None:

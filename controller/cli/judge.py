@@ -5,13 +5,14 @@ they hold every request with its time, else judged in one look.
 """
 
 import argparse
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from controller.cli.errors import BadInput
 from controller.cli.metrics import cache_use
-from controller.cli.output import emit, note
+from controller.cli.output import emit, note, printable
 from controller.cli.progress import Progress
 from controller.cli.records import load_contract, read_columns
 from controller.cli.reports import add_runs, runs_in, tenant_of
@@ -19,7 +20,7 @@ from crds.v1alpha1.common import parse_duration_seconds
 from policies.contract import Contract
 from policies.frames import TooLarge
 from policies.guards import cache_hold
-from policies.offline import align_arms, judge_columns, unequal_load
+from policies.offline import align_arms, is_candidate, judge_columns, leave_out_step, unequal_load
 from policies.record_files import Columns
 from policies.reports.judge import judge_runs, unequal_runs
 from policies.reports.summary import Run
@@ -76,6 +77,8 @@ class Arms:
 def run(args: argparse.Namespace) -> int:
     """Judge the files; 0 PASS, 1 FAIL, 3 INCONCLUSIVE."""
     contract = load_contract(args.policy)
+    if not 0.0 <= args.every < math.inf:
+        raise BadInput("--every", str(args.every), "is no time", "write seconds, 0 or more")
     floor_s = _floor(args.tpot_floor)
     arms = _arms(args)
     if arms.has_reports and not arms.are_requests:
@@ -83,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         verdict = _judge_records(args, contract, arms, floor_s)
     for warning in verdict.warnings:
-        note(_printable(warning))
+        note(printable(warning))
     emit(args, judge_document(verdict), lambda: _text(verdict))
     return EXIT[verdict.result]
 
@@ -147,17 +150,28 @@ def _judge_columns(
 ) -> Verdict:
     step, guards = _step_columns(args, contract, arms, progress)
     guards = [*guards, *_cache_holds(args)]
-    history = None
-    if args.history:
-        history = Columns()
-        for name in args.history:
-            read_columns(name, history, "stable", progress)
-        _refuse_nothing(args.history[0], history, "give stable's records before the step, or leave --history out")
+    history = _history(args, step, progress) if args.history else None
     try:
         doing = progress.doing("judged")
         return judge_columns(contract, step, history, args.every, doing, guards, floor_s).verdict
     except TooLarge as error:
         raise BadInput(_first_file(args), "", str(error), "give the records of one step, or fewer tenants") from error
+
+
+def _history(args: argparse.Namespace, step: Columns, progress: Progress) -> Columns:
+    """Stable's records before the step; what is the candidate's, or of the step itself, is left out."""
+    remedy = "give stable's records before the step, or leave --history out"
+    history = Columns(assumed="stable")
+    for name in args.history:
+        read_columns(name, history, None, progress)
+    _refuse_nothing(args.history[0], history, remedy)
+    of_candidate = is_candidate(history)
+    step.treat("historyOfCandidate", int(of_candidate.sum()))
+    history.leave_out(of_candidate)
+    step.treat("historyOfStep", leave_out_step(history, step))
+    if not len(history.floats("t_start_s")):
+        raise BadInput(args.history[0], "", "holds no request of stable from before the step", remedy)
+    return history
 
 
 def _refuse_nothing(name: str, columns: Columns, remedy: str) -> None:
@@ -244,14 +258,7 @@ def _text(verdict: Verdict) -> str:
         lines.append(f"and {len(told) - _MOST_LINES} more checks, see -o json")
     if passed := len(verdict.rows) - len(told):
         lines.append(f"pass  {passed} {'other ' if told else ''}check{'' if passed == 1 else 's'}")
-    return "\n".join(map(_printable, lines))
-
-
-def _printable(line: str) -> str:
-    """A line without what would steer the terminal, or begin another line: tenants choose their own names."""
-    if line.isprintable():
-        return line
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+    return "\n".join(map(printable, lines))
 
 
 def _line(row: GateRow, result: Result) -> str:

@@ -58,3 +58,10 @@ def _columns() -> int | None:
 def note(message: str) -> None:
     """One line of progress or warning, on stderr."""
     print(f"weighlock: {message}", file=sys.stderr)
+
+
+def printable(line: str) -> str:
+    """A line without what would steer the terminal, or begin another line: tenants choose their own names."""
+    if line.isprintable():
+        return line
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)

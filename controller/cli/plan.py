@@ -7,12 +7,14 @@ import argparse
 from typing import Any
 
 from controller.cli.errors import BadInput
-from controller.cli.output import emit, note
+from controller.cli.output import emit, note, printable
 from controller.cli.records import load_contract, read_columns
 from policies.contract import Contract
 from policies.offline import plan_history
 from policies.plan import Plan, PlanRow, make_plan
 from policies.record_files import Columns
+
+_MOST_LINES = 20
 
 
 def register(parser: argparse.ArgumentParser) -> None:
@@ -36,23 +38,24 @@ def run(args: argparse.Namespace) -> int:
     setup, history = plan_history(contract, columns)
     if not history.strata:
         raise BadInput(files[0], "", "holds no request of stable", "give records of stable's traffic")
-    shares = [_share(text) for text in args.steps.split(",") if text] or [_share(args.share)]
+    steps = [text.strip() for text in args.steps.split(",") if text.strip()]
+    shares = [_share(f"{text.rstrip('%')}%", "--steps") for text in steps] or [_share(args.share, "--share")]
     plans = [make_plan(setup, history, share) for share in shares]
     for warning in setup.warnings:
-        note(warning)
+        note(printable(warning))
     emit(args, _document(plans, shares), lambda: _text(contract, plans, shares))
     return 0
 
 
-def _share(text: str) -> float:
+def _share(text: str, option: str) -> float:
     """`25%`, `25` or `0.25` as a fraction; a share of everything leaves nothing to compare with."""
     try:
         value = float(text.strip().rstrip("%"))
     except ValueError as error:
-        raise BadInput("--share", text, "is no share", 'write for example "25%"') from error
+        raise BadInput(option, text, "is no share", 'write for example "25%"') from error
     value = value / 100.0 if text.strip().endswith("%") or value > 1.0 else value
     if not 0.0 < value < 1.0:
-        raise BadInput("--share", text, "is not between 0 and 100 %", "stable needs requests to compare with")
+        raise BadInput(option, text, "is not between 0 and 100 %", "stable needs requests to compare with")
     return value
 
 
@@ -83,9 +86,12 @@ def _text(contract: Contract, plans: list[Plan], shares: list[float]) -> str:
         total = "no check can pass" if plan.minutes_90 is None else f"{plan.minutes_90:.0f} min for the slowest check"
         lines.append(f"share {share:.0%}: {total} (90 %), maxHold {contract.max_hold_s / 60:.0f} min")
         slowest = sorted(plan.strata, key=lambda r: -(r.minutes_90 if r.minutes_90 is not None else 1e9))
-        for row in slowest[:20]:
+        for row in slowest[:_MOST_LINES]:
             minutes = "never" if row.minutes_90 is None else f"{row.minutes_90:6.0f} min"
             need = "?" if row.requests_needed_90 is None else f"{row.requests_needed_90}"
             words = f"  {row.advice}" if row.advice else ""
             lines.append(f"  {minutes}  {row.tenant} {row.bucket} {row.metric} {row.gate}: {need} requests{words}")
-    return "\n".join(lines)
+        if len(slowest) > _MOST_LINES:
+            never = f"{len(plan.cannot_pass)} of all {len(slowest)} cannot pass in time"
+            lines.append(f"  and {len(slowest) - _MOST_LINES} faster checks, see -o json; {never}")
+    return "\n".join(map(printable, lines))

@@ -119,6 +119,10 @@ def line(**fields: object) -> bytes:
         ({"ttft_s": -1.0}, "badNumber"),
         ({"e2e_s": math.inf}, "badNumber"),
         ({"ttft_s": "soon"}, "badNumber"),
+        ({"ttft_s": "0.01"}, "badNumber"),
+        ({"ttft_s": True}, "badNumber"),
+        ({"ttft_s": 10**400}, "badNumber"),
+        ({"t_start_s": True}, "badTime"),
         ({"outcome": "exploded"}, "unknownOutcome"),
         ({"kind": "weird"}, "unknownKind"),
         ({"t_start_s": math.nan}, "badTime"),
@@ -143,6 +147,8 @@ def test_wrong_values_are_mended_and_counted(fields: dict[str, object], treated:
         (b"[1, 2]\n", "no JSON object"),
         (b'{"id": "x"}\n', "t_start_s is missing"),
         (line(variant="canary"), "variant is 'canary'"),
+        (line(variant=["stable"]), "variant is"),
+        (line(variant={}), "variant is"),
         (line(ttft=1.0), "ttft_s"),
         (b"\x1f\x8b\x08\x00broken", "decompressed"),
     ],
@@ -150,6 +156,52 @@ def test_wrong_values_are_mended_and_counted(fields: dict[str, object], treated:
 def test_what_is_no_record_is_refused_with_its_line(text: bytes, words: str) -> None:
     with pytest.raises(RecordFileError, match=words):
         read_records(io.BytesIO(text), Columns())
+
+
+def test_a_pair_that_is_no_text_is_read_as_text() -> None:
+    columns = Columns()
+    read_records(
+        io.BytesIO(line(id=7, pair=None) + line(id="c", pair=7, variant="candidate") + line(pair=[1])), columns
+    )
+    live, copy, other = columns.codes("pair").tolist()
+    assert live == copy != other
+
+
+@pytest.mark.parametrize("frames", [1, 3])
+def test_frames_of_zstd_are_read_to_the_end_and_a_cut_one_is_refused(frames: int) -> None:
+    lines = [make_record(i, START_S + i).to_json_line() for i in range(300)]
+    size = len(lines) // frames
+    packed = b"".join(zstandard.compress(b"".join(lines[i * size : (i + 1) * size])) for i in range(frames))
+    columns = Columns()
+    read_records(io.BytesIO(packed), columns)
+    assert columns.lines == 300
+    with pytest.raises(RecordFileError, match="cut off"):
+        read_records(io.BytesIO(zstandard.compress(b"".join(lines))[:40]), Columns())
+
+
+def test_a_request_of_many_days_is_too_slow_and_ends_with_the_file() -> None:
+    contract = make_contract(GATES, slo={"ttft": "2s"})
+    records = [make_record(1, START_S, e2e_s=1e9), make_record(2, START_S + 50)]
+    requests = Requests(contract, to_columns(records), Strata())
+    assert requests.dropped == {"endless": 1}
+    assert requests.end.max() == START_S + 50.5
+    assert requests.readings["e2e"].value.tolist() == [1e9, 0.5]
+
+
+def test_a_gap_that_ends_after_its_request_is_counted_within_it() -> None:
+    contract = make_contract([GATES[2]])
+    slow = {"max_gap_s": 2.0, "max_gap_at_s": 2200.0, "e2e_s": 3.0}
+    records = [make_record(i, START_S + i, **(slow if i == 4 else {})) for i in range(10)]
+    requests = Requests(contract, to_columns(records), Strata())
+    frame = Frame(requests, START_S, float(requests.end.max()) + 1e-6, contract.block_s)
+    n, k = frame.latency("maxGap", np.array([1.0]), np.ones(10, dtype=bool))
+    assert (n.sum(), k[:, 0].tolist()) == (10, [0, 1])
+    builder = BlockBuilder(builder_setup(contract, "chat", 1), prepare(contract, []).thresholds(), START_S)
+    builder.tick(START_S + 1)
+    for record in records:
+        builder.finish(record)
+    blocks = builder.tick(START_S + 30)
+    assert [sum(c.metrics["maxGap"].over.get(1_000_000, 0) for c in b.cells) for b in blocks[:2]] == [0, 1]
 
 
 def test_duplicates_swapped_times_and_wrong_clocks_are_counted() -> None:

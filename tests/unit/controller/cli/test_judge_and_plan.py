@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -298,3 +299,69 @@ def test_a_cold_prefix_cache_holds(
     reasons = {h["reason"] for h in document["holds"]}  # type: ignore[union-attr]
     assert ("CacheWarmthShift" in reasons) == (code == 3)
     assert main(["judge", "--policy", policy, "--records", path, *pages[:2]]) == 2
+
+
+def test_a_history_takes_neither_the_candidate_nor_the_step_itself(
+    tmp_path: Path, policy: str, history: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stable, candidate = arms(1.0)
+    step = write(tmp_path / "step.jsonl", stable + candidate)
+    files = ("--policy", policy, "--records", step, "--history", history)
+    _, alone = judge(capsys, *files)
+    _, mixed = judge(capsys, *files, "--history", step)
+    assert mixed["strata"] == alone["strata"]
+    added = set(mixed["warnings"]) - set(alone["warnings"])  # type: ignore[call-overload]
+    assert added == {
+        f"{len(candidate)} records of the history are the candidate's and were left out",
+        f"{len(stable)} records of the history are of the step itself and were left out",
+    }
+    assert main(["judge", *files[:4], "--history", step]) == 2
+    assert "holds no request of stable from before the step" in capsys.readouterr().err
+
+
+def test_what_was_mended_in_the_history_is_told(
+    tmp_path: Path, policy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    past = traffic(np.random.default_rng(1), "stable", 95, 16, start_s=START_S - 95)
+    history = write(tmp_path / "twice.jsonl", past + past)
+    step = write(tmp_path / "step.jsonl", [r for arm in arms(1.0, 60.0) for r in arm])
+    words = f"history: {len(past)} duplicate requests were dropped"
+    _, judged = judge(capsys, "--policy", policy, "--records", step, "--history", history)
+    assert words in judged["warnings"]  # type: ignore[operator]
+    assert main(["plan", "-o", "json", "--policy", policy, "--records", history]) == 0
+    assert words in json.loads(capsys.readouterr().out)["warnings"]
+
+
+def test_one_wrong_start_does_not_move_an_arm(
+    tmp_path: Path, policy: str, history: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stable, candidate = arms(1.0)
+    later = [replace(r, t_start_s=r.t_start_s + 400_000.0) for r in candidate]
+    later[0] = replace(later[0], t_start_s=5.0)
+    files = (write(tmp_path / "s.jsonl", stable), write(tmp_path / "c.jsonl", later))
+    code, document = judge(
+        capsys, "--policy", policy, "--stable", files[0], "--candidate", files[1], "--history", history
+    )
+    assert (code, document["verdict"]) == (0, "PASS")
+    assert "1 records without a usable start were dropped" in document["warnings"]  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("every", ["-5", "nan", "inf"])
+def test_looking_every_so_often_needs_a_time(policy: str, every: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["judge", "--policy", policy, "--records", "-", "--every", every]) == 2
+    assert "--every" in capsys.readouterr().err
+
+
+def test_steps_are_in_percent_and_a_plan_says_what_it_does_not_list(
+    tmp_path: Path, policy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    past = traffic(np.random.default_rng(1), "stable", 95, 16, start_s=START_S - 95)
+    rows = [replace(r, tenant=f"t\x1b[{i % 12}") for i, r in enumerate(past)]
+    many = tmp_path / "each.yaml"
+    many.write_text(POLICY.replace("other: ignore", "other: each").replace("required: [a]", "required: []"))
+    arguments = ["plan", "--policy", str(many), "--records", write(tmp_path / "h.jsonl", rows), "--steps", "0.5,1,5%"]
+    assert main([*arguments, "-o", "json"]) == 0
+    assert [s["share"] for s in json.loads(capsys.readouterr().out)["steps"]] == [0.005, 0.01, 0.05]
+    assert main(arguments) == 0
+    text = capsys.readouterr().out
+    assert "and 16 faster checks" in text and "\x1b" not in text

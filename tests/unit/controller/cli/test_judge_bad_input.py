@@ -56,6 +56,7 @@ HARMS: dict[str, tuple[Callable[[list[Raw]], None], str, str]] = {
     "NaN": (every(5, lambda r: r.update(ttft_s=float("nan"))), "Unreadable", "no clock can give"),
     "infinite": (every(5, lambda r: r.update(ttft_s=float("inf"))), "Unreadable", "no clock can give"),
     "negative": (every(5, lambda r: r.update(ttft_s=-0.2)), "Unreadable", "no clock can give"),
+    "text that looks like a number": (every(1, lambda r: r.update(ttft_s="0.01")), "Unreadable", "no clock can give"),
     "text": (every(5, lambda r: r.update(ttft_s="fast")), "Unreadable", "no clock can give"),
     "zero for absent": (every(1, lambda r: r.update(ttft_s=0.0)), "Unreadable", "no clock can give"),
     "a nanosecond for absent": (every(1, lambda r: r.update(ttft_s=1e-9)), "Unreadable", "no clock can give"),
