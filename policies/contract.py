@@ -120,6 +120,7 @@ class Contract:
 
 _BLOCK_SECONDS = {Preset.FAST: 5.0, Preset.CONSERVATIVE: 10.0}
 _STALL_SECONDS = {Preset.FAST: 15.0, Preset.CONSERVATIVE: 30.0}
+_LONGER = "write for example 2s"
 OTHER_TENANT = "other"
 """Name of the pooled stratum of tenants that the policy does not name."""
 
@@ -159,6 +160,11 @@ def make_contract(spec: RolloutPolicySpec) -> Contract:
     _refuse_contradictions(evidence, block_s, tolerance_s)
     if OTHER_TENANT in spec.tenants.required and spec.tenants.other == "pooled":
         raise ContractError("tenants.required", f"{OTHER_TENANT!r} names the pool of all others", "rename this tenant")
+    if all(gate.mode is not GateMode.ENFORCE for gate in spec.gates):
+        raise ContractError("gates", "are dry runs alone, so every step would pass unproven", "enforce at least one")
+    if set(spec.outcomes.attempted) == {"ok"} and any(gate.metric is Metric.SUCCESS for gate in spec.gates):
+        problem = "holds ok alone, so the success gate counts no failure and proves nothing"
+        raise ContractError("outcomes.attempted", problem, "add server_error, timeout and the others that count")
     return Contract(
         required=spec.tenants.required,
         other=spec.tenants.other.value,
@@ -194,7 +200,11 @@ def _slo(spec: RolloutPolicySpec) -> dict[str, int]:
         blocks.MAX_GAP: spec.slo.max_gap,
         blocks.E2E: spec.slo.e2e,
     }
-    return {name: blocks.threshold_us(parse_duration_seconds(text)) for name, text in bounds.items() if text}
+    found = {name: blocks.threshold_us(parse_duration_seconds(text)) for name, text in bounds.items() if text}
+    for name, key in found.items():
+        if key <= 0:
+            raise ContractError(f"slo.{name}", "must be longer than zero: nothing could be good", _LONGER)
+    return found
 
 
 def _refuse_contradictions(evidence: Evidence, block_s: float, tolerance_s: float) -> None:
@@ -235,8 +245,8 @@ def _checks(index: int, gate: Gate) -> list[Check]:
         checks.append(Check(metric, f"{prefix}margin", kind, share, margin, points, None, enforce, quantile))
     if gate.limit is not None and is_latency:
         limit = parse_duration_seconds(gate.limit)
-        if limit <= 0.0:
-            raise ContractError(f"{where}.limit", "must be longer than zero", "write for example 2s")
+        if blocks.threshold_us(limit) <= 0:
+            raise ContractError(f"{where}.limit", "must be longer than zero, by a microsecond", _LONGER)
         kind = CheckKind.QUANTILE_ABS
         checks.append(Check(metric, f"{prefix}limit", kind, share, None, False, limit, enforce, quantile))
     elif gate.limit is not None:
