@@ -108,6 +108,9 @@ def prepare(
         floor = max(floor, FLOOR_WITHOUT_HISTORY)
         why = f"{history.span_s:.0f} s of stable's history from {len(history.pods)} pods"
         warnings.append(f"phi is at least {floor:g}: {why}, the policy asks for {contract.history_s:.0f} s (2 pods)")
+    if unmeasured := _unmeasured(history, checks):
+        floor = max(floor, FLOOR_WITHOUT_HISTORY)
+        warnings.append(f"phi is at least {floor:g}: stable's history does not show {', '.join(unmeasured)}")
     if not baseline:
         warnings.append("first install: there is no stable to compare with, only limits are judged")
     kappa, kappa_ratio = _dependence(history, checks, strata)
@@ -128,6 +131,16 @@ def prepare(
         warnings=tuple(warnings),
     )
     return _with_thin(with_aims(setup, history, share), history, share)
+
+
+def _unmeasured(history: History, checks: Sequence[Check]) -> list[str]:
+    """Latencies of gates of which the history has too few values to say how much they depend on each other."""
+    counted = {
+        check.metric: sum(histogram.count(bins) for (_, metric), bins in history.bins.items() if metric == check.metric)
+        for check in checks
+        if check.metric in blocks.LATENCIES
+    }
+    return sorted(metric for metric, values in counted.items() if values < FEWEST and history.blocks)
 
 
 def _with_thin(setup: JudgeSetup, history: History, share: float) -> JudgeSetup:

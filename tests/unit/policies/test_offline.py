@@ -21,10 +21,12 @@ def without_ttft(records: list[RequestRecord]) -> list[RequestRecord]:
 def test_a_history_without_the_metric_leaves_the_thresholds_to_the_step(rng: np.random.Generator) -> None:
     contract = make_contract([MARGIN])
     past = without_ttft(traffic(rng, "stable", 90, 16, start_s=START_S - 90))
-    step = traffic(rng, "stable", 400, 16) + traffic(rng, "candidate", 400, 16)
+    step = traffic(rng, "stable", 700, 16) + traffic(rng, "candidate", 700, 16)
     judged = judge_columns(contract, to_columns(step), to_columns(past))
     assert judged.verdict.result is Result.PASS
     assert any("the history sets no threshold for a 0-512" in w for w in judged.verdict.warnings)
+    assert any("phi is at least 4: stable's history does not show ttft" in w for w in judged.verdict.warnings)
+    assert min(row.phi for row in judged.verdict.rows) >= 4.0
 
 
 def test_thresholds_of_the_history_are_kept_where_it_has_them(rng: np.random.Generator) -> None:
