@@ -74,7 +74,9 @@ def _slowest(open_rows: Sequence[GateRow]) -> str:
         return ""
     last = max(known, key=lambda r: r.eta_s or 0.0)
     head = last.reason.split(": ", 1)[0]
-    return f"; the slowest, {head}, needs about {last.needed_requests} more, {(last.eta_s or 0.0) / 60:.0f} min"
+    eta_s = last.eta_s or 0.0
+    time = f"{eta_s:.0f} s" if eta_s < 90 else f"{eta_s / 60:.0f} min"
+    return f"; the slowest, {head}, needs about {last.needed_requests} more, {time}"
 
 
 def _worst(rows: Sequence[GateRow]) -> GateRow | None:

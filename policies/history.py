@@ -106,7 +106,8 @@ def prepare(
     floor = contract.phi_floor
     if history.span_s < 0.95 * contract.history_s or len(history.pods) < 2:
         floor = max(floor, FLOOR_WITHOUT_HISTORY)
-        why = f"{history.span_s:.0f} s of stable's history from {len(history.pods)} pods"
+        pods = "1 pod" if len(history.pods) == 1 else f"{len(history.pods)} pods"
+        why = f"{history.span_s:.0f} s of stable's history from {pods}"
         warnings.append(f"phi is at least {floor:g}: {why}, the policy asks for {contract.history_s:.0f} s (2 pods)")
     if unmeasured := _unmeasured(history, checks):
         floor = max(floor, FLOOR_WITHOUT_HISTORY)

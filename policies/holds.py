@@ -12,6 +12,8 @@ from policies.blocks import GOOD_FRACTION, GOODPUT, LATENCIES
 from policies.contract import SERVED
 from policies.guards import uneven_tenants
 from policies.records import CANDIDATE, STABLE
+from policies.rollback import strongest_stratum
+from policies.rowwords import bucket_words, what
 from policies.verdict import Hold, HoldReason
 
 if TYPE_CHECKING:
@@ -29,8 +31,17 @@ def find_holds(judge: "Judge", now_s: float) -> list[Hold]:
     """Reasons to stay that are not missing evidence of a gate."""
     found = [*_of_time(judge, now_s), *_of_data(judge), *_of_comparison(judge)]
     if judge.fired is None and (evidence := judge.rollback_evidence()) >= WARN:
-        found.append(Hold(HoldReason.EVIDENCE_RISING, f"evidence of a breach is at {evidence:.1f}, warning level 5"))
+        found.append(_rising(judge, evidence))
     return found
+
+
+def _rising(judge: "Judge", evidence: float) -> Hold:
+    """Evidence of a breach on its way, and where most of it is."""
+    check, (tenant, bucket) = strongest_stratum(judge)
+    where = f"{tenant}, {bucket_words(bucket)}, {what(check)}" if bucket else f"{tenant}, {what(check)}"
+    limit = 1.0 / judge.contract.alpha_rollback
+    words = f"evidence of a breach is at {evidence:.1f} and rolls back at {limit:.0f}; most of it: {where}"
+    return Hold(HoldReason.EVIDENCE_RISING, words, tenant, bucket, check.metric)
 
 
 def _of_time(judge: "Judge", now_s: float) -> Iterable[Hold]:

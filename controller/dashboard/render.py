@@ -153,12 +153,19 @@ def confirm(
     )
 
 
+_VERBS = {ActionKind.ROLLBACK: "roll back", ActionKind.SKIP: "skip the pause of"}
+
+
 def _acts(rollout_object: Mapping[str, Any], rights: Mapping[str, bool]) -> list[dict[str, Any]]:
     """Every action: whether its button works, and why not."""
     acts = []
     for kind, (title, meaning) in WORDS.items():
         pointless = why_not(rollout_object, kind)
-        barred = "" if rights.get(kind.value) and rights.get("create") else f"You may not {kind.value} this rollout."
+        barred = (
+            ""
+            if rights.get(kind.value) and rights.get("create")
+            else f"You may not {_VERBS.get(kind, kind.value)} this rollout."
+        )
         acts.append({"kind": kind.value, "title": title, "meaning": meaning, "why_not": barred or pointless,
                      "main": not pointless and kind is ActionKind.APPROVE, "danger": kind in _DANGER})  # fmt: skip
     return acts

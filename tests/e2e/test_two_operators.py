@@ -9,6 +9,7 @@ import socket
 import sqlite3
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ import pytest
 
 from tests.e2e.chaos import live_weight
 from tests.e2e.kube import Namespace, wait_until
-from tests.e2e.test_operator import Installation, Requests, apply_crds, is_true
+from tests.e2e.test_operator import Installation, apply_crds, is_true
+from tests.e2e.trickle import Trickle
 from tools.devcluster import Cluster
 from tools.release import free_port
 
@@ -135,7 +137,21 @@ def held(two: Two, weight: int) -> None:
 def test_c111_a_leader_that_was_frozen_says_nothing_any_more(two: Two) -> None:
     two.create()
     stable = two.wait_for("Completed")["stable"]
-    requests = Requests(two.gate_url())
+    with Trickle(two.gate_url(), threads=4, pause_seconds=0.2, model="m", stream=True) as requests:
+        frozen_s = freeze_and_wake_the_leader(two)
+    assert two.status()["stable"] == stable and two.leader() == "second"
+    answers = Counter(requests.answers)
+    assert set(answers) == {"200"} and answers["200"] > 100, answers
+    # The first decided nothing after it was frozen, the second each step once.
+    assert all(at_s < frozen_s + 1.0 for at_s, _, _ in two.decisions("first"))
+    assert [weight for _, _, weight in two.decisions("second")] == [50, 0, 0]
+
+
+def freeze_and_wake_the_leader(two: Two) -> float:
+    """The first leader sleeps from a canary of 20 on, while the second ramps and aborts; then it wakes.
+
+    Returns the time at which it was frozen.
+    """
     two.set_argument("--max-num-seqs=96")
     candidate = awaiting(two)["candidate"]
     held(two, 20)
@@ -165,13 +181,7 @@ def test_c111_a_leader_that_was_frozen_says_nothing_any_more(two: Two) -> None:
     assert two.front.asked > 0, "no gate asked the old leader, so nothing was tried"
     two.point_to("second")
     wait_until("the gate to be served again", lambda: is_true(two.status(), "DataPlaneSynced"), 30)
-    assert two.status()["stable"] == stable and two.leader() == "second"
-
-    answers = requests.stop()
-    assert set(answers) == {"200"} and answers["200"] > 100, answers
-    # The first decided nothing after it was frozen, the second each step once.
-    assert all(at_s < frozen_s + 1.0 for at_s, _, _ in two.decisions("first"))
-    assert [weight for _, _, weight in two.decisions("second")] == [50, 0, 0]
+    return frozen_s
 
 
 def approve(two: Two, candidate: str) -> None:

@@ -376,3 +376,24 @@ def test_a_good_fraction_of_what_was_measured_is_none(rng: np.random.Generator) 
     blind = [replace(r, ttft_s=None) if i % 5 == 0 else r for i, r in enumerate(traffic(rng, "candidate", 200, 16))]
     verdict = run_judge(judge, [*traffic(rng, "stable", 200, 16), *blind], START_S + 200).verdict(START_S + 200)
     assert verdict.result is Result.INCONCLUSIVE and HoldReason.UNMEASURED in reasons(verdict)
+
+
+def test_rising_evidence_says_where(rng: np.random.Generator) -> None:
+    """On its way to a rollback the judge names the stratum that a person should look at."""
+    contract = make_contract([{"metric": "ttft", "percentile": "99", "margin": "100%"}])
+    judge = judge_with_history(contract, rng, strata=STRATA)
+    records = [
+        *traffic(rng, "stable", 90, 16, STRATA),
+        *traffic(rng, "candidate", 90, 16, STRATA, factor={STRATA[1]: 4.0}),
+    ]
+    builder = BlockBuilder(builder_setup(contract, "chat", 1), judge.thresholds(), START_S)
+    judge.enter_step(0, START_S, 50.0)
+    rising = []
+    for record in sorted(records, key=lambda r: r.t_start_s):
+        for block in builder.tick(record.t_start_s):
+            judge.feed(block)
+            rising += [h for h in judge.verdict(judge.now_s).holds if h.reason is HoldReason.EVIDENCE_RISING]
+        builder.finish(record)
+    assert judge.fired is not None and rising
+    assert {(h.tenant, h.bucket) for h in rising} == {("a", "513+")}
+    assert "rolls back at 100; most of it: a, 513+ tokens, TTFT P99" in rising[0].message
