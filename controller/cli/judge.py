@@ -14,7 +14,7 @@ from controller.cli.errors import BadInput
 from controller.cli.metrics import cache_use
 from controller.cli.output import emit, note, printable
 from controller.cli.progress import Progress
-from controller.cli.records import load_contract, read_columns
+from controller.cli.records import load_contract, read_columns, refuse_nothing
 from controller.cli.reports import add_runs, runs_in, tenant_of
 from crds.v1alpha1.common import parse_duration_seconds
 from policies.contract import Contract
@@ -164,7 +164,7 @@ def _history(args: argparse.Namespace, step: Columns, progress: Progress) -> Col
     history = Columns(assumed="stable")
     for name in args.history:
         read_columns(name, history, None, progress)
-    _refuse_nothing(args.history[0], history, remedy)
+    refuse_nothing(args.history[0], history, remedy)
     of_candidate = is_candidate(history)
     step.treat("historyOfCandidate", int(of_candidate.sum()))
     history.leave_out(of_candidate)
@@ -172,16 +172,6 @@ def _history(args: argparse.Namespace, step: Columns, progress: Progress) -> Col
     if not len(history.floats("t_start_s")):
         raise BadInput(args.history[0], "", "holds no request of stable from before the step", remedy)
     return history
-
-
-def _refuse_nothing(name: str, columns: Columns, remedy: str) -> None:
-    """BadInput for a file without any usable record."""
-    if columns.lines:
-        return
-    if unusable := columns.treated.get("badTime", 0):
-        problem = f"none of its {unusable} records has a usable t_start_s"
-        raise BadInput(name, "", problem, "write seconds since 1970 as a number, not milliseconds, not text")
-    raise BadInput(name, "", "holds no request record", remedy)
 
 
 def _step_columns(
@@ -195,7 +185,7 @@ def _step_columns(
             read_columns(name, columns, arm, progress)
         if arms.runs[arm]:
             add_runs(arms.runs[arm], columns, arm, tenant_of(contract, args.tenant))
-    _refuse_nothing(_first_file(args), columns, "record some")
+    refuse_nothing(_first_file(args), columns, "record some")
     progress.done()
     if arms.both or (shift := align_arms(columns, arms.has_reports)) is None:
         return columns, ()

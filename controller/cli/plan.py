@@ -8,7 +8,7 @@ from typing import Any
 
 from controller.cli.errors import BadInput
 from controller.cli.output import emit, note, printable
-from controller.cli.records import load_contract, read_columns
+from controller.cli.records import load_contract, read_columns, refuse_nothing
 from policies.contract import Contract
 from policies.offline import plan_history
 from policies.plan import Plan, PlanRow, make_plan
@@ -35,9 +35,11 @@ def run(args: argparse.Namespace) -> int:
     columns = Columns()
     for name in files:
         read_columns(name, columns)
+    remedy = "give records of stable's traffic"
+    refuse_nothing(files[0], columns, remedy)
     setup, history = plan_history(contract, columns)
     if not history.strata:
-        raise BadInput(files[0], "", "holds no request of stable", "give records of stable's traffic")
+        raise BadInput(files[0], "", "holds no request of stable", remedy)
     steps = [text.strip() for text in args.steps.split(",") if text.strip()]
     shares = [_share(f"{text.rstrip('%')}%", "--steps") for text in steps] or [_share(args.share, "--share")]
     plans = [make_plan(setup, history, share) for share in shares]

@@ -59,3 +59,13 @@ def read_columns(name: str, into: Columns, variant: str | None = None, progress:
         raise BadInput(name, "", f"cannot be read ({error.strerror})", "give a file of request records") from error
     except RecordFileError as error:
         raise BadInput(name, error.where, error.problem, error.remedy) from error
+
+
+def refuse_nothing(name: str, columns: Columns, remedy: str) -> None:
+    """BadInput for a file without any usable record."""
+    if columns.lines:
+        return
+    if unusable := columns.treated.get("badTime", 0):
+        problem = f"none of its {unusable} records has a usable t_start_s"
+        raise BadInput(name, "", problem, "write seconds since 1970: a positive number, no milliseconds, no text")
+    raise BadInput(name, "", "holds no request record", remedy)

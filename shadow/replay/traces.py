@@ -80,8 +80,12 @@ class Format:
 
     def fits(self, names: Callable[[str], bool]) -> bool:
         """Whether an entry with these names is of this format."""
+        return not self.lacks(names)
+
+    def lacks(self, names: Callable[[str], bool]) -> list[str]:
+        """What an entry with these names has too little to be of this format."""
         wanted = (self.prompt, self.output, *self.needs, *((self.time,) if self.time else ()))
-        return all(names(name) for name in wanted)
+        return [name for name in wanted if not names(name)]
 
 
 def _ended(entry: dict[str, Any]) -> bool:
@@ -221,8 +225,18 @@ def _format_of(entries: list[tuple[int, dict[str, Any]]], wanted: str) -> Format
         form = next((f for f in FORMATS if f.fits(lambda name, e=entry: _has(e, name))), None)  # type: ignore[misc]
         if form is not None:
             return form
-    names = ", ".join(list(entries[0][1])[:6]) if entries else "nothing"
-    raise TraceRefused("", f"no trace of requests (it holds {names})")
+    first = entries[0][1] if entries else {}
+    names = ", ".join([str(name) for name in first if name is not None][:6]) or "nothing"
+    raise TraceRefused("", f"no trace of requests (it holds {names}{_nearly(first)})")
+
+
+def _nearly(entry: dict[str, Any]) -> str:
+    """The one name that an entry lacks to be of a format with times; empty where it lacks more."""
+    for form in FORMATS:
+        lacks = form.lacks(lambda name: _has(entry, name))
+        if form.time and len(lacks) == 1:
+            return f"; as a {form.name} trace it lacks {lacks[0]}"
+    return ""
 
 
 def _at(entry: dict[str, Any], name: str) -> Any:

@@ -63,8 +63,10 @@ def bundle(story: Story) -> None:
         story.check(bool(diff["primary"]["bundle"]), f"named as a bundle: {', '.join(diff['primary']['mechanisms'])}")
         rollout = story.follow("RolledBack", lambda r: ended(r, act.attempt))
         story.check(is_true(rollout, "RolledBack"), f"rolled back: {rollout['status'].get('message', '')}")
-        worst = (rollout["status"].get("verdict") or {}).get("worst") or {}
-        story.check(worst.get("tenant") == "globex", f"culprit named: {worst.get('label') or worst}")
+        verdict = rollout["status"].get("verdict") or {}
+        worst = verdict.get("worst") or {}
+        why = verdict.get("message") or worst.get("label") or "none"
+        story.check(worst.get("tenant") == "globex", f"culprit named: {why}")
         met = act.candidate_requests = checks.live_requests_that_met(world.blocks(act.attempt))
         seen = " — Shadow saw it first" if not met else ""
         screen.say(f"live requests that met the bad revision: {met}{seen}", "bold")
@@ -97,6 +99,8 @@ def late_break(story: Story) -> None:
         since = time.monotonic()
         story.follow("the flip", lambda r: phase(r) in ("RollingBack", "RolledBack") or ended(r, act.attempt))
         screen.say(f"breach proven and traffic flipped {time.monotonic() - since:.0f} s after the fault", "bold")
+        why = (story.world.rollout()["status"].get("verdict") or {}).get("message") or "not told"
+        screen.say(f"why: {why}")
         rollout = story.follow("RolledBack", lambda r: ended(r, act.attempt))
         story.check(is_true(rollout, "RolledBack"), f"rolled back in bake: {rollout['status'].get('message', '')}")
         screen.say(f"the last slow answer ended {time.monotonic() - since:.0f} s after the fault")

@@ -365,3 +365,10 @@ def test_steps_are_in_percent_and_a_plan_says_what_it_does_not_list(
     assert main(arguments) == 0
     text = capsys.readouterr().out
     assert "and 16 faster checks" in text and "\x1b" not in text
+
+
+def test_plan_says_that_times_are_unusable(tmp_path: Path, capsys: pytest.CaptureFixture[str], policy: str) -> None:
+    record = '{"id": "1", "t_start_s": -5, "variant": "stable", "tenant": "a", "outcome": "ok"}\n'
+    (tmp_path / "r.jsonl").write_text(record)
+    assert main(["plan", "--policy", policy, "--records", str(tmp_path / "r.jsonl")]) == 2
+    assert "none of its 1 records has a usable t_start_s" in capsys.readouterr().err

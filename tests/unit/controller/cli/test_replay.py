@@ -55,3 +55,12 @@ def test_what_is_no_trace_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFix
     file.write_text('{"metadata": {}, "benchmarks": []}')
     assert main(["replay", str(file), "--dry-run"]) == 2
     assert "no trace of requests" in capsys.readouterr().err
+
+
+def test_own_records_without_answer_lengths_say_what_they_lack(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "records.jsonl"
+    file.write_text('{"id": "1", "t_start_s": 1.0, "variant": "stable", "tenant": "a", "prompt_tokens": 3}\n')
+    assert main(["replay", str(file), "--dry-run"]) == 2
+    assert "as a weighlock trace it lacks output_tokens" in capsys.readouterr().err
