@@ -67,5 +67,5 @@ def refuse_nothing(name: str, columns: Columns, remedy: str) -> None:
         return
     if unusable := columns.treated.get("badTime", 0):
         problem = f"none of its {unusable} records has a usable t_start_s"
-        raise BadInput(name, "", problem, "write seconds since 1970: a positive number, no milliseconds, no text")
+        raise BadInput(name, "", problem, "write seconds since 1970, not milliseconds, as a positive number")
     raise BadInput(name, "", "holds no request record", remedy)

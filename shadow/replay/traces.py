@@ -226,7 +226,7 @@ def _format_of(entries: list[tuple[int, dict[str, Any]]], wanted: str) -> Format
         if form is not None:
             return form
     first = entries[0][1] if entries else {}
-    names = ", ".join([str(name) for name in first if name is not None][:6]) or "nothing"
+    names = ", ".join(list(first)[:6]) or "nothing"
     raise TraceRefused("", f"no trace of requests (it holds {names}{_nearly(first)})")
 
 
@@ -281,7 +281,7 @@ def _csv_entries(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
     try:
         reader = csv.DictReader(io.StringIO(text, newline=""))
         for entry in reader:
-            yield reader.line_num, {str(key).strip(): value for key, value in entry.items()}
+            yield reader.line_num, {key.strip(): value for key, value in entry.items() if key is not None}
     except csv.Error as error:
         raise TraceRefused("", f"no CSV ({error})") from error
 
