@@ -43,6 +43,8 @@ def run(args: argparse.Namespace) -> int:
     trace = _trace(args)
     if trace.left_out:
         note(f"{args.trace}: {trace.left_out} lines without lengths are left out")
+    if args.tenant_from and not any(row.tenant for row in trace.rows):
+        note(f"{args.trace}: no request names a tenant by {args.tenant_from!r}; all are of {args.tenant!r}")
     if args.dry_run:
         emit(args, _content(trace), lambda: _content_text(trace))
         return 0

@@ -64,3 +64,8 @@ def test_own_records_without_answer_lengths_say_what_they_lack(
     file.write_text('{"id": "1", "t_start_s": 1.0, "variant": "stable", "tenant": "a", "prompt_tokens": 3}\n')
     assert main(["replay", str(file), "--dry-run"]) == 2
     assert "as a weighlock trace it lacks output_tokens" in capsys.readouterr().err
+
+
+def test_a_tenant_field_that_no_request_has_is_told(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", str(trace), "--dry-run", "--tenant-from", "nope"]) == 0
+    assert "no request names a tenant by 'nope'; all are of 'replay'" in capsys.readouterr().err
