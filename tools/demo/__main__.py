@@ -56,9 +56,11 @@ def _close(world: World, screen: Screen, story: Story, keep: bool) -> None:
         screen.bad(f"not as it should be: {failure}")
     if not story.failures:
         screen.good("every act ended as it should")
-    screen.say(f"logs and records: {world.folder}")
+    screen.say(f"records of every request, and the load's log: {world.folder}")
     if not keep:
-        screen.say("DEMO_KEEP=1 make demo leaves it running, to look around with kubectl and on the dashboard")
+        screen.say(
+            "DEMO_KEEP=1 make demo leaves it running, logs too, to look around with kubectl and on the dashboard"
+        )
     else:
         screen.say(f"left running. Dashboard {world.dashboard_url}, log in with: {world.cluster.token('approver')}")
         screen.say(f"export KUBECONFIG={world.cluster.kubeconfig('admin')}; kubectl get iro,irm,ira -n {NAMESPACE}")
