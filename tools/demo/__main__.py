@@ -32,6 +32,7 @@ def main() -> int:
             screen.bad(str(error))
         finally:
             story.close()
+        world.went_wrong = bool(story.failures)
         _close(world, screen, story, keep)
     return 1 if story.failures else 0
 
@@ -57,6 +58,8 @@ def _close(world: World, screen: Screen, story: Story, keep: bool) -> None:
     if not story.failures:
         screen.good("every act ended as it should")
     screen.say(f"records of every request, and the load's log: {world.folder}")
+    if story.failures and not keep:
+        screen.say(f"logs of the operator, the recorder, the engines and the control plane: {world.logs}")
     if not keep:
         screen.say(
             "DEMO_KEEP=1 make demo leaves it running, logs too, to look around with kubectl and on the dashboard"

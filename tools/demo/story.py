@@ -118,7 +118,8 @@ class Story:
                 verdict = self.world.evidence().get("verdict") or {}
             except httpx.HTTPError:  # the operator is being restarted; the view shows the rest
                 verdict = {}
-            self._seen_rows = (time.monotonic(), verdict.get("rows", []))
+            of_this_step = verdict.get("step") == rollout["status"].get("step", {}).get("index", 0)
+            self._seen_rows = (time.monotonic(), verdict.get("rows", []) if of_this_step else [])
         return self._seen_rows[1]
 
 

@@ -5,6 +5,7 @@ Called by `acts.py` and `checks.py`. Decides nothing about the rollout; it only 
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -58,11 +59,13 @@ class World:
     Attributes:
         folder: where logs, records and target lists go.
         cluster: the development cluster.
+        went_wrong: the logs are to be kept.
     """
 
     folder: Path
     cluster: Cluster
     values: dict[str, Any] = field(default_factory=dict)
+    went_wrong: bool = False
     _http: httpx.Client = field(default_factory=lambda: httpx.Client(timeout=30, trust_env=False))
     _load: subprocess.Popen[bytes] | None = None
 
@@ -80,6 +83,17 @@ class World:
     def evidence_url(self) -> str:
         """Address of the operator's evidence API."""
         return str(self.values["advertise"]["evidenceURL"])
+
+    @property
+    def logs(self) -> Path:
+        """Where the logs of a demo that went wrong are kept: of the control plane, and of every container."""
+        return self.folder / "logs"
+
+    def save_logs(self) -> None:
+        """Copy them there, before the cluster's folder goes."""
+        for part in (self.cluster.state.logs, self.cluster.state.pods):
+            if part.exists():
+                shutil.copytree(part, self.logs / part.name, dirs_exist_ok=True)
 
     @property
     def stats_file(self) -> Path:
@@ -290,12 +304,18 @@ def _namespace_and_people() -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def make_world(folder: Path, keep: bool) -> Iterator[World]:
-    """A world that is taken down at the end, unless `keep`."""
+    """A world that is taken down at the end, unless `keep`; when something went wrong, its logs stay."""
     folder.mkdir(parents=True, exist_ok=True)
     world = World(folder, Cluster(folder / "cluster", nodes=Path(__file__).resolve().parent / "nodes.yaml"))
+    shutil.rmtree(world.logs, ignore_errors=True)
     try:
         yield world
+    except BaseException:  # a failure or Ctrl-C; it goes on its way
+        world.went_wrong = True
+        raise
     finally:
         if not keep:
             world.stop_load()
+            if world.went_wrong:
+                world.save_logs()
             world.cluster.down()
