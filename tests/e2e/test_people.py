@@ -233,7 +233,7 @@ def test_a_wrong_rollout_is_refused_with_its_field_or_says_so_and_stops_nobody(c
         code, answer = create(name, chat.spec())
         assert code == 422 and "metadata.name" in answer["message"], f"{name}: {code} {answer.get('message')}"
     cases = {
-        "misspelt": ({}, "PreflightFailed", "imagee"),
+        "misspelt": ({}, "DryRunRefused", "imagee"),
         "nobody": ({"policyRef": {"name": "nobody"}}, "PolicyMissing", "nobody"),
         "unmounted": ({}, "MissingReference", "no-such-map"),
     }
