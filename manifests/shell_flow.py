@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
+from abc import ABC, abstractmethod
 
 from tree_sitter import Node
 
@@ -18,14 +19,15 @@ class Exit(Exception):
     """The script certainly ends here (exec, exit)."""
 
 
-class Flow(Words):
+class Flow(Words, ABC):
     """Control flow over the statements of a subclass."""
 
     vars: dict[str, Value]
     unsure: int
 
+    @abstractmethod
     def _statement(self, node: Node, background: bool = False) -> None:
-        raise NotImplementedError
+        """Follow one statement."""
 
     def _on_list(self, node: Node) -> None:
         parts = node.children

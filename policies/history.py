@@ -99,19 +99,10 @@ def prepare(
     step); baseline: False on a first install, where nothing can be compared and only limits are judged.
     """
     history = History(contract, history_blocks)
-    warnings = []
     checks = tuple(_settle(check, history) for check in (*contract.checks, SERVED, *sentinels(contract.checks)))
     names = _expected_strata(contract, history, expected)
     strata = tuple(_stratum(history, checks, place, baseline) for place in names)
-    floor = contract.phi_floor
-    if history.span_s < 0.95 * contract.history_s or len(history.pods) < 2:
-        floor = max(floor, FLOOR_WITHOUT_HISTORY)
-        pods = "1 pod" if len(history.pods) == 1 else f"{len(history.pods)} pods"
-        why = f"{history.span_s:.0f} s of stable's history from {pods}"
-        warnings.append(f"phi is at least {floor:g}: {why}, the policy asks for {contract.history_s:.0f} s (2 pods)")
-    if unmeasured := _unmeasured(history, checks):
-        floor = max(floor, FLOOR_WITHOUT_HISTORY)
-        warnings.append(f"phi is at least {floor:g}: stable's history does not show {', '.join(unmeasured)}")
+    floor, warnings = _phi_floor(contract, history, checks)
     if not baseline:
         warnings.append("first install: there is no stable to compare with, only limits are judged")
     kappa, kappa_ratio = _dependence(history, checks, strata)
@@ -132,6 +123,19 @@ def prepare(
         warnings=tuple(warnings),
     )
     return _with_thin(with_aims(setup, history, share), history, share)
+
+
+def _phi_floor(contract: Contract, history: History, checks: Sequence[Check]) -> tuple[float, list[str]]:
+    """The least phi, and why it is more than the policy's: the history is short, of one pod, or lacks a metric."""
+    reasons = []
+    if history.span_s < 0.95 * contract.history_s or len(history.pods) < 2:
+        pods = f"{len(history.pods)} pod{'' if len(history.pods) == 1 else 's'}"
+        why = f"{history.span_s:.0f} s of stable's history from {pods}"
+        reasons.append(f"{why}, the policy asks for {contract.history_s:.0f} s (2 pods)")
+    if unmeasured := _unmeasured(history, checks):
+        reasons.append(f"stable's history does not show {', '.join(unmeasured)}")
+    floor = max(contract.phi_floor, FLOOR_WITHOUT_HISTORY) if reasons else contract.phi_floor
+    return floor, [f"phi is at least {floor:g}: {reason}" for reason in reasons]
 
 
 def _unmeasured(history: History, checks: Sequence[Check]) -> list[str]:
@@ -239,11 +243,10 @@ def _bad_null(history: History, check: Check, place: Stratum) -> float:
 
 def quantile_setup(check: Check, bins: Mapping[int, int], fewest: int) -> CheckSetup:
     """Thresholds of a margin gate from stable's sketch: its quantile snapped up to an edge, and (1 + margin) x."""
-    n = histogram.count(bins)
-    if n < fewest or check.quantile is None or check.margin is None:
+    index = _quantile_bin(check, bins, fewest)
+    if index is None or check.margin is None:
         return CheckSetup(-1, -1, None)
-    index = histogram.rank_index(bins, _rank(check.quantile, n))
-    assert index is not None
+    n = histogram.count(bins)
     tau = histogram.edge(index)
     keys = blocks.threshold_us(tau), blocks.threshold_us(tau * (1.0 + check.margin))
     above, equal = histogram.count_above(bins, index), bins[index]
@@ -287,14 +290,13 @@ def dependence_bounds(
 def _own_quantile_us(history: History, check: Check, place: Stratum) -> int:
     """Stable's own percentile of a latency check, snapped up to an edge, in microseconds; -1 = too little history."""
     bins, _ = history.sketch(place, check.metric)
+    index = _quantile_bin(check, bins, FEWEST)
+    return -1 if index is None else blocks.threshold_us(histogram.edge(index))
+
+
+def _quantile_bin(check: Check, bins: Mapping[int, int], fewest: int) -> int | None:
+    """The sketch's bin that holds a check's quantile; None where the check has none, or below `fewest` values."""
     n = histogram.count(bins)
-    if n < FEWEST or check.quantile is None:
-        return -1
-    index = histogram.rank_index(bins, _rank(check.quantile, n))
-    assert index is not None
-    return blocks.threshold_us(histogram.edge(index))
-
-
-def _rank(quantile: float, n: int) -> int:
-    """Rank, from 1, of a quantile among n values."""
-    return max(1, math.ceil(quantile * n - 1e-9))
+    if n < fewest or check.quantile is None:
+        return None
+    return histogram.rank_index(bins, max(1, math.ceil(check.quantile * n - 1e-9)))

@@ -1,10 +1,11 @@
 """Threads beside a test: begun by `with`, told to stop and waited for at its end."""
 
 import threading
+from abc import ABC, abstractmethod
 from typing import Self
 
 
-class Background:
+class Background(ABC):
     """What a subclass does in `work` runs beside the block; it ends when `has_ended` waits no longer.
 
     Attributes:
@@ -30,6 +31,6 @@ class Background:
         """Wait that long, and say whether the block has ended meanwhile."""
         return self._end.wait(within_seconds)
 
+    @abstractmethod
     def work(self) -> None:
         """The subclass's part."""
-        raise NotImplementedError

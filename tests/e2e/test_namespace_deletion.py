@@ -44,6 +44,7 @@ def test_c95_a_namespace_is_deleted_in_mid_attempt(system: System) -> None:
     take_rights(rollout)
     system.call("DELETE", "/api/v1/namespaces/doomed")
     wait_gone(rollout)
+    assert not rollout.get()
 
 
 def test_c95_a_namespace_is_deleted_in_mid_attempt_while_the_operator_is_down(system: System) -> None:

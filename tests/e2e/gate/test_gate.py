@@ -278,6 +278,7 @@ async def test_client_that_leaves_is_a_cancel_and_reaches_the_engine(world: Worl
         return [r["outcome"] for r in await world.records()] == ["cancelled"]
 
     await until(cancelled, "a cancel is recorded")
+    assert [arrival.ended for arrival in world.stable.arrivals] == ["lost"]
 
 
 async def test_engine_that_answers_nobody_counts_while_it_is_open(world: World) -> None:
@@ -290,7 +291,7 @@ async def test_engine_that_answers_nobody_counts_while_it_is_open(world: World) 
         return len(records) == 1 and records[0]["outcome"] == "open" and records[0]["e2e_s"] > 1
 
     await until(is_open, "an unfinished request is visible")
-    await request
+    assert is_whole(await request)
 
 
 async def test_candidate_without_pods_gets_no_weight(world: World) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import grpc
@@ -25,35 +26,49 @@ pytestmark = pytest.mark.e2e
 CLUSTERS = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 
 
+@contextlib.asynccontextmanager
+async def servers(server: TlsFiles, folder: Path) -> AsyncIterator[tuple[XdsServer, RecorderServer, FakeEngine]]:
+    """What gates talk to: an xDS server and a recorder with this certificate, and an engine."""
+    async with contextlib.AsyncExitStack() as stack:
+        xds = XdsServer("127.0.0.1:0", server)
+        await xds.start()
+        stack.push_async_callback(xds.stop)
+        recorder = RecorderServer(Options("127.0.0.1:0", "127.0.0.1:0", folder / "recorder", server))
+        await recorder.start()
+        stack.push_async_callback(recorder.stop)
+        engine = await FakeEngine("stable").start()
+        stack.push_async_callback(engine.stop)
+        yield xds, recorder, engine
+
+
+@contextlib.contextmanager
+def running(*gates: Gate) -> Iterator[None]:
+    """Gates that are started in this order, and killed at the end."""
+    try:
+        for gate in gates:
+            gate.start()
+        yield
+    finally:
+        for gate in gates:
+            gate.kill()
+
+
 async def test_gate_with_a_certificate_is_served_and_one_without_is_not(tmp_path: Path) -> None:
     for name in ("ours", "theirs"):
         (tmp_path / name).mkdir()
     ours, theirs = Authority(tmp_path / "ours"), Authority(tmp_path / "theirs")
-    server = ours.pair(SERVER)
-    xds = XdsServer("127.0.0.1:0", server)
-    await xds.start()
-    recorder = RecorderServer(Options("127.0.0.1:0", "127.0.0.1:0", tmp_path / "recorder", server))
-    await recorder.start()
-    engine = await FakeEngine("stable").start()
-    good, plain, foreign = (Gate(xds, recorder.als_port) for _ in range(3))
-    good.tls = ours.pair("gate-good")
-    stranger = theirs.pair("gate-foreign")
-    foreign.tls = TlsFiles(stranger.certificate, stranger.key, str(ours.ca), SERVER)
-    try:
-        for gate in (plain, foreign, good):
-            gate.start()
-        await good.publish(make_plan(0, [engine], stage=Stage.IDLE))
-        async with httpx.AsyncClient(base_url=good.url, timeout=10) as client:
-            answer = await client.post("/v1/chat/completions", json=chat(), headers={"x-tenant": "acme"})
-        assert answer.status_code == 200
-        await until(lambda: recorder.logs.entries == 1, "the access log came over TLS")
-        assert xds.connected(ROLLOUT) == (good.node,)
-    finally:
-        for gate in (good, plain, foreign):
-            gate.kill()
-        await engine.stop()
-        await recorder.stop()
-        await xds.stop()
+    async with servers(ours.pair(SERVER), tmp_path) as (xds, recorder, engine):
+        good, plain, foreign = (Gate(xds, recorder.als_port) for _ in range(3))
+        good.tls = ours.pair("gate-good")
+        stranger = theirs.pair("gate-foreign")
+        foreign.tls = TlsFiles(stranger.certificate, stranger.key, str(ours.ca), SERVER)
+        with running(plain, foreign, good):
+            await good.publish(make_plan(0, [engine], stage=Stage.IDLE))
+            async with httpx.AsyncClient(base_url=good.url, timeout=10) as client:
+                answer = await client.post("/v1/chat/completions", json=chat(), headers={"x-tenant": "acme"})
+            assert answer.status_code == 200
+            await until(lambda: recorder.logs.entries == 1, "the access log came over TLS")
+            assert xds.connected(ROLLOUT) == (good.node,)
 
 
 def credentials_of(tls: TlsFiles) -> grpc.ChannelCredentials:
@@ -84,54 +99,43 @@ def make_entry(rollout: str) -> accesslog_pb2.HTTPAccessLogEntry:
 
 async def test_a_gate_of_another_rollout_hears_nothing_and_its_reports_do_not_count(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
-    server = authority.pair(SERVER)
-    xds = XdsServer("127.0.0.1:0", server)
-    await xds.start()
-    recorder = RecorderServer(Options("127.0.0.1:0", "127.0.0.1:0", tmp_path / "recorder", server))
-    await recorder.start()
-    engine = await FakeEngine("stable").start()
-    ours, posing = (Gate(xds, recorder.als_port) for _ in range(2))
-    ours.tls, posing.tls = authority.pair("gate-ours"), authority.pair("gate-posing", "ns/another")
-    try:
-        posing.start()
-        ours.start()
-        await ours.publish(make_plan(0, [engine], stage=Stage.IDLE))
-        assert xds.connected(ROLLOUT) == (ours.node,)
-        credentials = credentials_of(posing.tls)
-        names = (("grpc.ssl_target_name_override", SERVER),)
+    async with servers(authority.pair(SERVER), tmp_path) as (xds, recorder, engine):
+        ours, posing = (Gate(xds, recorder.als_port) for _ in range(2))
+        ours.tls, posing.tls = authority.pair("gate-ours"), authority.pair("gate-posing", "ns/another")
+        with running(posing, ours):
+            await ours.publish(make_plan(0, [engine], stage=Stage.IDLE))
+            assert xds.connected(ROLLOUT) == (ours.node,)
+            credentials = credentials_of(posing.tls)
+            names = (("grpc.ssl_target_name_override", SERVER),)
 
-        async def ask(claimed: str) -> grpc.StatusCode | None:
-            """How the xDS server ends the stream of a gate that says that it is this rollout's; None: it does not."""
-            request = discovery_pb2.DiscoveryRequest(type_url=CLUSTERS)
-            request.node.id, request.node.cluster = "posing", claimed
-            async with grpc.aio.secure_channel(f"127.0.0.1:{xds.port}", credentials, options=names) as channel:
-                call = ads_pb2_grpc.AggregatedDiscoveryServiceStub(channel).StreamAggregatedResources()
-                await call.write(request)
-                with contextlib.suppress(TimeoutError):
-                    return await asyncio.wait_for(call.code(), 1.0)
-                return None
+            async def ask(claimed: str) -> grpc.StatusCode | None:
+                """How the xDS server ends the stream of a gate that claims a rollout; None: it does not."""
+                request = discovery_pb2.DiscoveryRequest(type_url=CLUSTERS)
+                request.node.id, request.node.cluster = "posing", claimed
+                async with grpc.aio.secure_channel(f"127.0.0.1:{xds.port}", credentials, options=names) as channel:
+                    call = ads_pb2_grpc.AggregatedDiscoveryServiceStub(channel).StreamAggregatedResources()
+                    await call.write(request)
+                    with contextlib.suppress(TimeoutError):
+                        return await asyncio.wait_for(call.code(), 1.0)
+                    return None
 
-        async def report(claimed: str, about: str) -> grpc.StatusCode:
-            message = als_pb2.StreamAccessLogsMessage()
-            message.identifier.node.id, message.identifier.node.cluster = "posing", claimed
-            message.http_logs.log_entry.append(make_entry(rollout=about))
-            async with grpc.aio.secure_channel(f"127.0.0.1:{recorder.als_port}", credentials, options=names) as channel:
-                call = als_pb2_grpc.AccessLogServiceStub(channel).StreamAccessLogs(iter([message]))
-                code: grpc.StatusCode = await call.code()
-                return code
+            async def report(claimed: str, about: str) -> grpc.StatusCode:
+                message = als_pb2.StreamAccessLogsMessage()
+                message.identifier.node.id, message.identifier.node.cluster = "posing", claimed
+                message.http_logs.log_entry.append(make_entry(rollout=about))
+                async with grpc.aio.secure_channel(
+                    f"127.0.0.1:{recorder.als_port}", credentials, options=names
+                ) as channel:
+                    call = als_pb2_grpc.AccessLogServiceStub(channel).StreamAccessLogs(iter([message]))
+                    code: grpc.StatusCode = await call.code()
+                    return code
 
-        assert await ask(ROLLOUT) is grpc.StatusCode.PERMISSION_DENIED
-        assert await ask("ns/another") is None
-        assert await report(ROLLOUT, ROLLOUT) is grpc.StatusCode.PERMISSION_DENIED
-        assert await report("ns/another", ROLLOUT) is grpc.StatusCode.OK
-        assert (recorder.logs.foreign, recorder.logs.entries) == (1, 1)
-        assert list(recorder.recorder.rollout(ROLLOUT).blocks_after(-1, 10)) == []
-    finally:
-        for gate in (ours, posing):
-            gate.kill()
-        await engine.stop()
-        await recorder.stop()
-        await xds.stop()
+            assert await ask(ROLLOUT) is grpc.StatusCode.PERMISSION_DENIED
+            assert await ask("ns/another") is None
+            assert await report(ROLLOUT, ROLLOUT) is grpc.StatusCode.PERMISSION_DENIED
+            assert await report("ns/another", ROLLOUT) is grpc.StatusCode.OK
+            assert (recorder.logs.foreign, recorder.logs.entries) == (1, 1)
+            assert list(recorder.recorder.rollout(ROLLOUT).blocks_after(-1, 10)) == []
 
 
 async def test_renewed_certificates_are_taken_without_a_restart_of_the_gate(tmp_path: Path) -> None:

@@ -162,7 +162,8 @@ def test_any_part_of_a_deployment_may_be_anything(data: st.DataObject, value: An
 @QUIET
 @given(st.text(max_size=300))
 def test_no_shell_text_breaks_the_evaluation(text: str) -> None:
-    read_script(text, {"A": Token("b")})
+    script = read_script(text, {"A": Token("b")})
+    assert script == read_script(text, {"A": Token("b")})
 
 
 @WHOLE
