@@ -27,16 +27,23 @@ def as_history(block: Block, revision: str) -> Block | None:
     return replace(block, cells=cells, pairs=(), missing=())
 
 
-def newest_history(blocks: Iterable[Block], revision: str, length_s: float) -> list[Block]:
-    """The newest blocks of `revision` alone, in their order, that together span at least `length_s` seconds."""
+def newest_alone(blocks: Iterable[Block], revision: str, length_s: float) -> list[Block]:
+    """The newest blocks in which `revision` served alone, as they are and in their order, that together span at least
+    `length_s` seconds. Of what is left out none is ever needed, so a long past can be read in pieces.
+    """
     found: list[Block] = []
     span_s = 0.0
     for block in reversed(list(blocks)):
-        history = as_history(block, revision)
-        if history is None:
+        if as_history(block, revision) is None:
             continue
-        found.append(history)
+        found.append(block)
         span_s += block.end_s - block.start_s
         if span_s >= length_s:
             break
     return found[::-1]
+
+
+def newest_history(blocks: Iterable[Block], revision: str, length_s: float) -> list[Block]:
+    """`newest_alone` as history of the revision."""
+    alone = newest_alone(blocks, revision, length_s)
+    return [history for block in alone if (history := as_history(block, revision)) is not None]

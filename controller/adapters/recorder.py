@@ -19,7 +19,7 @@ from controller.core.snapshot import JudgeView, Traffic
 from controller.jsonable import jsonable
 from controller.judging import AttemptJudge
 from controller.ports import Clock, Retryable, Store
-from policies.baseline import as_history, newest_history
+from policies.baseline import newest_alone, newest_history
 from policies.blocks import Block
 from policies.contract import contract_from_mapping
 from policies.history import History, prepare
@@ -312,7 +312,7 @@ class Judgements:
         seq = blocks[0].seq - 1 if blocks else None
         while seq is not None:
             page, _ = self.client.blocks(rollout, after=seq, limit=PAGE)
-            kept = _newest([b for b in (*kept, *page) if as_history(b, revision) is not None], length_s)
+            kept = newest_alone((*kept, *page), revision, length_s)
             seq = page[-1].seq if len(page) == PAGE else None
         return newest_history(kept, revision, length_s)
 
@@ -357,13 +357,3 @@ class Judgements:
                 feed = Feed(rollout, self.client, self._store, self._clock, self._on_verdict, self._calibrations)
                 self._feeds[rollout] = feed
             return feed
-
-
-def _newest(blocks: list[Block], length_s: float) -> list[Block]:
-    """The last blocks that together span at least `length_s` seconds."""
-    span_s = 0.0
-    for number, block in enumerate(reversed(blocks), start=1):
-        span_s += block.end_s - block.start_s
-        if span_s >= length_s:
-            return blocks[-number:]
-    return blocks
