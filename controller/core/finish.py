@@ -40,15 +40,19 @@ def finish(s: Snapshot, acts: Acts, outcome: Outcome, allowed: frozenset[Phase])
         raise IllegalMove(f"{s.key}: {before.phase} -> {outcome.phase} ({outcome.reason})")
     after = _status_after(s, acts, outcome)
     plan = None if s.deleted_s is not None and not s.has_finalizer else plans.make_plan(s, after)
-    if not s.judge.rebuilt and plan is not None and _would_guess(s, after):
+    if plan is not None and _would_guess(s, after):
         plan = None
     actions = (*_upkeep(s, after), *outcome.actions, *_announce(s, acts, outcome, after))
     return Decision(outcome.phase, outcome.reason, outcome.message, after, plan, actions, outcome.requeue_after_s)
 
 
 def _would_guess(s: Snapshot, after: InferenceRolloutStatus) -> bool:
-    """A new leader that has not rebuilt the judge: the gates may hold less than status allows, so do not raise them."""
-    return after.step.weight > 0 and s.data_plane.published is None and after.phase is not Phase.ROLLING_BACK
+    """A new leader that has not rebuilt the judge, or asked the candidate: the gates keep what they hold.
+
+    They may hold less than status allows, and an endpoint that nobody has asked must be neither added nor taken away.
+    """
+    is_new = s.data_plane.published is None and after.phase is not Phase.ROLLING_BACK
+    return is_new and after.step.weight > 0 and (not s.judge.rebuilt or plans.is_unasked(s, after.candidate))
 
 
 def _status_after(s: Snapshot, acts: Acts, outcome: Outcome) -> InferenceRolloutStatus:

@@ -110,7 +110,8 @@ def guard_candidate_crashed(s: Snapshot, acts: Acts) -> Outcome | None:
         last = next((pod.crash for pod in pods if pod.crash), "no last words")
         text = f"Candidate containers restarted {restarts} times in this attempt: {last}."
         return start_rollback(s, Reason.CANDIDATE_CRASHED, text)
-    if s.status.step.weight > 0 and not plans.usable_pods(s, s.status.candidate, needs_probe=True):
+    can_answer = plans.usable_pods(s, s.status.candidate, needs_probe=True)
+    if s.status.step.weight > 0 and not can_answer and not plans.is_unasked(s, s.status.candidate):
         text = f"No candidate pod can answer while {s.status.step.weight} % of live requests go there: {pod_words(s)}"
         return start_rollback(s, Reason.CANDIDATE_CRASHED, text)
     hung = next((pod for pod in pods if pod.ready and pod.servable and pod.probe_failures >= HUNG_PROBES), None)
@@ -191,6 +192,13 @@ def guard_lease(s: Snapshot, acts: Acts) -> Outcome | None:
     return hold(s, Reason.LEASE_LOST, "The API server is out of reach; weights may only fall until it answers.")
 
 
+def guard_candidate_unasked(s: Snapshot, acts: Acts) -> Outcome | None:
+    """Live requests go to pods that this operator has not asked yet: their first answer, or failure, comes first."""
+    if s.status.phase not in WEIGHING or s.status.step.weight == 0 or not plans.is_unasked(s, s.status.candidate):
+        return None
+    return hold(s, Reason.WAITING_FOR_PODS, f"The candidate is asked for a first completion: {pod_words(s)}")
+
+
 def guard_resume(s: Snapshot, acts: Acts) -> Outcome | None:
     """Pause and resume acts; spec.paused belongs to the object's owner."""
     act = acts.first(ActionKind.PAUSE, ActionKind.RESUME, ActionKind.SKIP)
@@ -227,6 +235,7 @@ GUARDS: tuple[Guard, ...] = (
     guard_spec_moved,
     guard_not_ours,
     guard_lease,
+    guard_candidate_unasked,
     guard_resume,
     guard_paused,
 )

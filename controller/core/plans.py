@@ -123,6 +123,15 @@ def usable_pods(s: Snapshot, rev10: str, needs_probe: bool) -> list[Pod]:
     return [pod for pod in s.variant(rev10).pods if pod.role == entry and is_usable(pod, needs_probe)]
 
 
+def is_unasked(s: Snapshot, rev10: str) -> bool:
+    """Whether a revision's only pods that could answer have not been asked by this operator yet.
+
+    A new leader has no probe results; readiness that was lost and regained meanwhile proves nothing either way.
+    """
+    ready = usable_pods(s, rev10, needs_probe=False)
+    return bool(ready) and not any(pod.servable or pod.probe_failures for pod in ready)
+
+
 def missing_pods(s: Snapshot, rev10: str, wanted: Mapping[str, int]) -> dict[str, int]:
     """By role, how many candidate pods are not servable yet; empty when all are."""
     entry = entry_role(s.frozen(rev10))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,21 @@ from tests.e2e.system import System, start_system
 from tools.devcluster import Cluster
 
 NODES = Path(__file__).with_name("nodes.yaml")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failure about the serving rollout tells that rollout's story too: its cluster is gone afterwards."""
+    report = yield
+    rollout = getattr(item, "funcargs", {}).get("chat")
+    if report.failed and isinstance(rollout, Rollout):
+        try:
+            report.sections.append(("rollout", rollout.story()))
+        except (OSError, AssertionError) as error:  # the API server is away, which the report says as well
+            report.sections.append(("rollout", f"unknown: {error!r}"))
+    return report
 
 
 @pytest.fixture(scope="session")

@@ -51,8 +51,8 @@ class Namespace:
         # The namespace itself takes its controller ten seconds more, which nobody needs to wait for.
         wait_until("end of the pods", lambda: not self.list("pods"), 60)
 
-    def call(self, method: str, path: str, body: object = None) -> Any:
-        status, answer = self.api.call(method, path, body)
+    def call(self, method: str, path: str, body: object = None, content_type: str = "application/json") -> Any:
+        status, answer = self.api.call(method, path, body, content_type)
         assert status < 400, f"{method} {path}: {status} {answer}"
         return answer
 

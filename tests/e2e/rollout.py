@@ -56,6 +56,12 @@ def condition(status: Mapping[str, Any], kind: str) -> dict[str, Any]:
     return next((c for c in status.get("conditions") or () if c["type"] == kind), {})
 
 
+def shown(status: Mapping[str, Any]) -> str:
+    """What a failing test tells about a rollout: where it is, why, and which conditions hold."""
+    told = {key: status.get(key) for key in ("phase", "attempt", "step", "reason", "message", "verdict")}
+    return json.dumps([told, *(c for c in status.get("conditions") or () if c["status"] == "True")])
+
+
 def has_ended(status: Mapping[str, Any], attempt: int) -> bool:
     """Whether this attempt (not an earlier one) is over."""
     return status.get("attempt", 0) >= attempt and status.get("phase") in ("Completed", "RolledBack")
@@ -102,9 +108,7 @@ class Rollout:
             __slots__ = ()
 
             def __str__(self) -> str:
-                shown = {k: seen[0].get(k) for k in ("phase", "attempt", "step", "reason", "message", "verdict")}
-                held = [c for c in seen[0].get("conditions") or () if c["status"] == "True"]
-                return f"{what}; last seen {json.dumps(shown)} {json.dumps(held)}"
+                return f"{what}; last seen {shown(seen[0])}"
 
             def __format__(self, spec: str) -> str:
                 return str(self)
@@ -160,6 +164,13 @@ class Rollout:
     def weight_of(self, gate: str) -> int | None:
         """Weight that one gate holds now; needs no API server."""
         return live_weight(gate)
+
+    def story(self) -> str:
+        """Status and the newest events, for the report of a test that failed."""
+        found = self.namespace.call("GET", f"{self.namespace.path('events')}?limit=2000")["items"]
+        found.sort(key=lambda event: event["lastTimestamp"] or event["metadata"]["creationTimestamp"])
+        lines = [f"{e['lastTimestamp']} {e['involvedObject']['name']} {e['reason']}: {e['message']}" for e in found]
+        return "\n".join([shown(self.status()), *lines[-40:]])
 
     def events(self, reason: str) -> list[str]:
         """Messages of events about the rollout, oldest first."""

@@ -119,9 +119,10 @@ class Installation:
         self.namespace.call("POST", self.namespace.path("inferencerollouts", version=API), body)
 
     def set_argument(self, text: str) -> None:
-        obj = self.rollout()
-        obj["spec"]["template"]["spec"]["containers"][0]["args"][2] = text
-        self.namespace.call("PUT", self.namespace.path("inferencerollouts", "chat", API), obj)
+        """As `kubectl patch` does: the operator writes status meanwhile, and that must not refuse it."""
+        changes = [{"op": "replace", "path": "/spec/template/spec/containers/0/args/2", "value": text}]
+        path = self.namespace.path("inferencerollouts", "chat", API)
+        self.namespace.call("PATCH", path, changes, "application/json-patch+json")
 
     def act(self, action: str, **binding: Any) -> None:
         status = self.status()

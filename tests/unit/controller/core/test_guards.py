@@ -62,6 +62,27 @@ def test_a_candidate_without_any_usable_pod_loses_its_weight_at_once() -> None:
     assert decision.phase is Phase.ROLLING_BACK and decision.plan.weight == 0
 
 
+@pytest.mark.parametrize("phase", [Phase.CANARY, Phase.RAMP])
+def test_a_new_leader_asks_a_candidate_before_it_calls_it_dead(phase: Phase) -> None:
+    """The pod lost and regained its readiness while nobody led, so its age does not say that it once answered."""
+    world = weighing(phase)
+    weight = world.status.step.weight
+    world.published, world.pods[V2] = None, {"servable": False, "probe_failures": 0}
+    decision = world.step()
+    assert (decision.phase, decision.plan) == (phase, None)  # the gates keep what they hold
+    assert world.condition("Holding") == ("True", "WaitingForPods") and "first completion" in decision.message
+    assert world.say("PASS").step().phase is phase  # nothing moves forward on a candidate that nobody has asked
+    world.pods[V2] = {}
+    assert world.say(None).step().plan.weight == weight > 0
+
+
+def test_a_candidate_that_fails_its_first_question_loses_its_weight_at_once() -> None:
+    world = weighing(Phase.CANARY)
+    world.published, world.pods[V2] = None, {"servable": False, "probe_failures": 1, "probe_error": "ConnectError"}
+    decision = world.step()
+    assert decision.reason == "CandidateCrashed" and decision.plan.weight == 0
+
+
 @pytest.mark.parametrize("phase", [Phase.COMPLETED, Phase.SHADOW, Phase.CANARY, Phase.RAMP, Phase.ROLLING_BACK])
 def test_deletion_leaves_what_serves(phase: Phase) -> None:
     if phase is Phase.COMPLETED:
