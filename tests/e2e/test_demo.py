@@ -13,7 +13,7 @@ from tests.e2e.chaos import OperatorKiller, WeightSampler, operator_pid
 from tools.demo import acts
 from tools.demo.screen import Screen
 from tools.demo.story import Story
-from tools.demo.world import make_world
+from tools.demo.world import go_first, make_world
 
 KILLS = 30
 MEAN_GAP_SECONDS = 18.0
@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.soak, pytest.mark.timeout(2400)]
 
 
 def test_four_acts_survive_thirty_kills_of_the_operator(tmp_path: Path) -> None:
+    go_first()
     narration = (tmp_path / "narration.txt").open("w", buffering=1)
     with make_world(tmp_path / "demo", keep=False) as world, Screen(Console(file=narration, width=200)) as screen:
         story = Story(world, screen, manual=False)

@@ -4,7 +4,6 @@ Environment: DEMO_KEEP=1 leaves everything running; DEMO_APPROVE=manual waits fo
 DEMO_FOLDER is where logs and records go (default .weighlock/demo).
 """
 
-import contextlib
 import os
 import sys
 from pathlib import Path
@@ -12,15 +11,12 @@ from pathlib import Path
 from tools.demo import acts
 from tools.demo.screen import Screen
 from tools.demo.story import Story
-from tools.demo.world import CHECKOUT, NAMESPACE, DemoError, World, make_world
-
-PRIORITY = -5  # seven machines' worth of processes share this one: other work on it would look like slow engines
+from tools.demo.world import CHECKOUT, NAMESPACE, DemoError, World, go_first, make_world
 
 
 def main() -> int:
     """Run the acts."""
-    with contextlib.suppress(PermissionError):  # not root: then the machine had better be quiet
-        os.setpriority(os.PRIO_PROCESS, 0, PRIORITY)
+    go_first()
     keep = os.environ.get("DEMO_KEEP") == "1"
     folder = Path(os.environ.get("DEMO_FOLDER") or CHECKOUT / ".weighlock" / "demo").resolve()
     with make_world(folder, keep) as world, Screen() as screen:
