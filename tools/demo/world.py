@@ -35,6 +35,7 @@ NAMESPACE = "demo"
 ROLLOUT = "chat"
 TENANTS = ("acme", "globex", "initech")
 REQUESTS_PER_SECOND = 180
+SHARED_PREFIX = 0.97  # of each of globex's long prompts: standing instructions, and a short question after them
 LONGEST_ANSWER = 128  # tokens; nine chunks at a stream interval of 16
 CONTROL_PORT = 9901
 _OURS = "/apis/weighlock.dev/v1alpha1/namespaces/{}"
@@ -235,6 +236,7 @@ class World:
         command = [
             sys.executable, "-m", "tools.load", "--targets-file", str(targets), "--rate", str(REQUESTS_PER_SECOND),
             "--max-output", str(LONGEST_ANSWER), "--tenants", ",".join(TENANTS), "--shared-prefix-tenant", "globex",
+            "--shared-prefix-share", str(SHARED_PREFIX),
             "--out", str(self.records_file), "--stats-file", str(self.stats_file), "--nice", "-10",
         ]  # fmt: skip
         log = (self.folder / "load.log").open("ab")
