@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
+    from tools.demo.checks import Felt
     from tools.demo.story import Act
 
 _VERDICT_STYLE = {"PASS": "bold green", "FAIL": "bold red", "INCONCLUSIVE": "yellow", "HOLD": "magenta"}
@@ -86,8 +87,8 @@ class Screen:
             self._last_plain = (what, time.monotonic())
             self.say(" · ".join(part for part in (message, _counts(rows), felt_sentence(felt)) if part))
 
-    def summary(self, acts: Sequence["Act"]) -> None:
-        """One line per act: how it ended, and what users felt."""
+    def summary(self, acts: Sequence["Act"], total: "Felt | None" = None) -> None:
+        """One line per act: how it ended, and what users felt; with `total` what ended between acts, and the sum."""
         table = Table(box=None, padding=(0, 3, 0, 0))
         for name in ("act", "ended", "live requests", "failed", "TTFT P50", "TTFT P99", "served by the candidate"):
             table.add_column(name, justify="left" if name in ("act", "ended") else "right")
@@ -98,6 +99,12 @@ class Screen:
             served = "–" if act.candidate_requests is None else f"{act.candidate_requests:,}"
             latencies = ("–" if s is None else f"{1000 * s:,.0f} ms" for s in (felt.ttft_p50, felt.ttft_p99))
             table.add_row(act.title, act.end, f"{felt.requests:,}", f"{felt.failed:,}", *latencies, served)
+        if total is not None:
+            told = [act.felt for act in acts if act.felt is not None]
+            between = total.requests - sum(felt.requests for felt in told)
+            failed = total.failed - sum(felt.failed for felt in told)
+            table.add_row("between and after", "", f"{between:,}", f"{failed:,}")
+            table.add_row("all", "", f"{total.requests:,}", f"{total.failed:,}")
         self.console.print(table)
 
 

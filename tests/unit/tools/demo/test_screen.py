@@ -49,7 +49,8 @@ def test_a_long_message_ends_at_a_word(screen: Screen, text: io.StringIO) -> Non
 def test_the_summary_has_a_line_for_each_act(screen: Screen, text: io.StringIO) -> None:
     acts = [Act("Act A", 0, "Completed", None, Felt(1000, 0, 0.3, 0.6)), Act("Act C", 3, "RolledBack", 0)]
     acts[1].felt = Felt(2000, 1, 0.3, None)
-    screen.summary(acts)
+    screen.summary(acts, Felt(3040, 1, 0.3, 0.6))
     lines = text.getvalue().splitlines()
     assert lines[1].split() == ["Act", "A", "Completed", "1,000", "0", "300", "ms", "600", "ms", "–"]
     assert lines[2].split() == ["Act", "C", "RolledBack", "2,000", "1", "300", "ms", "–", "0"]
+    assert [lines[n].split()[-2:] for n in (3, 4)] == [["40", "0"], ["3,040", "1"]]
