@@ -10,7 +10,7 @@ from typing import Any
 
 from crds.v1alpha1.action import ActionKind, RolloutActionSpec
 from crds.v1alpha1.common import API_VERSION
-from crds.v1alpha1.conditions import TERMINAL, Phase
+from crds.v1alpha1.conditions import TERMINAL, Phase, Reason
 
 WORDS = {
     ActionKind.APPROVE: ("Approve", "Let the next guarded step set its weight."),
@@ -121,6 +121,9 @@ def who_acts(rollout: Mapping[str, Any]) -> str:
         return f"A person must resume: weighlock resume {name}"
     if condition(status, "Stalled") or condition(status, "CapacityBlocked"):
         return "A person must mend what the conditions say."
+    holding = condition(status, "Holding") or {}
+    if _is_running(status) and holding.get("reason") == Reason.RECORDER_UNREACHABLE:
+        return "Somebody must bring the recorder back: without it there is no evidence, and nothing moves forward."
     if phase == Phase.ROLLED_BACK:
         return f"Somebody must apply another revision, or say: weighlock retry {name}"
     if not _is_running(status):

@@ -58,7 +58,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One rollout."""
+    """One rollout. `marks`: conditions that somebody should know of; `breach`: what a failing verdict names."""
 
     namespace: str
     name: str
@@ -84,6 +84,8 @@ class Page:
     rollout: Mapping[str, Any]
     verdict: Mapping[str, Any] = field(default_factory=dict)
     history: Sequence[Mapping[str, Any]] = ()
+    marks: tuple[str, ...] = ()
+    breach: str = ""
 
     @property
     def is_running(self) -> bool:
@@ -123,9 +125,14 @@ def make_line(rollout: Mapping[str, Any]) -> Line:
         stable=str(status.get("stable") or ""),
         candidate=str(status.get("candidate") or ""),
         result=str(verdict.get("result") or ""),
-        marks=tuple(kind for kind in _MARKS if condition(status, kind)),
+        marks=_marks(status),
         message=str(status.get("message") or verdict.get("message") or ""),
     )
+
+
+def _marks(status: Mapping[str, Any]) -> tuple[str, ...]:
+    phase = str(status.get("phase") or "")
+    return tuple(kind for kind in _MARKS if condition(status, kind) and kind != phase)
 
 
 def make_page(
@@ -141,7 +148,10 @@ def make_page(
     step = status.get("step") or {}
     verdict = (live.verdict if live else None) or _last_verdict(history or {}, int(status.get("attempt") or 0))
     policy = live.policy if live else None
-    matrix = make_matrix(verdict.get("rows") or (), policy.tenants if policy else (), policy.buckets if policy else ())
+    rows = verdict.get("rows") or ()
+    known = policy if rows else None  # without a verdict nobody can say that a stratum has no traffic
+    matrix = make_matrix(rows, known.tenants if known else (), known.buckets if known else ())
+    result = str(verdict.get("result") or (status.get("verdict") or {}).get("result") or "")
     return Page(
         namespace=str(meta["namespace"]),
         name=str(meta["name"]),
@@ -155,18 +165,20 @@ def make_page(
         message=str(status.get("message") or ""),
         since_s=words.moment(status.get("phaseStartedAt")),
         created_s=words.moment(meta.get("creationTimestamp")),
-        result=str(verdict.get("result") or (status.get("verdict") or {}).get("result") or ""),
+        result=result,
         evidence=str((status.get("verdict") or {}).get("evidence") or ""),
         notices=_notices(status),
         stops=_stops(rollout, live),
         matrix=matrix,
         cell=matrix.cell(*selected) if selected else None,
-        chronicle=_chronicle(actions, history or {}),
+        chronicle=_chronicle(actions, history),
         live=live,
         evidence_problem=evidence_problem,
         rollout=rollout,
         verdict=verdict,
         history=tuple(status.get("history") or ()),
+        marks=_marks(status),
+        breach=str((status.get("verdict") or {}).get("message") or "") if result == "FAIL" else "",
     )
 
 
@@ -241,17 +253,20 @@ def _current_stop(phase: str, index: int, kinds: Sequence[str]) -> int:
     return index
 
 
-def _chronicle(actions: Iterable[Mapping[str, Any]], history: Mapping[str, Any]) -> tuple[Entry, ...]:
-    """Newest first: decisions, what people did (as the API server holds it), audit."""
+def _chronicle(actions: Iterable[Mapping[str, Any]], stored: Mapping[str, Any] | None) -> tuple[Entry, ...]:
+    """Newest first: decisions, what people did (as the API server holds it), audit; `stored` is None where the
+    operator does not say what became of them."""
+    history = stored or {}
+    pending = "waiting" if stored is not None else "outcome not known now"
     outcomes = {str(row["spec"].get("uid")): row for row in history.get("actions") or ()}
     entries = [_decision_entry(row) for row in history.get("decisions") or ()]
     seen = set()
     for action in actions:
         uid = str(action["metadata"].get("uid"))
         seen.add(uid)
-        entries.append(_action_entry(action, outcomes.get(uid)))
+        entries.append(_action_entry(action, outcomes.get(uid), pending))
     gone = [row for uid, row in outcomes.items() if uid not in seen]
-    entries += [_action_entry({"metadata": {}, "spec": row["spec"]}, row) for row in gone]
+    entries += [_action_entry({"metadata": {}, "spec": row["spec"]}, row, pending) for row in gone]
     entries += [_audit_entry(row) for row in history.get("audit") or ()]
     return tuple(sorted(entries, key=lambda entry: entry.at_s or 0.0, reverse=True))
 
@@ -271,9 +286,9 @@ def _decision_entry(row: Mapping[str, Any]) -> Entry:
     )
 
 
-def _action_entry(action: Mapping[str, Any], outcome: Mapping[str, Any] | None) -> Entry:
+def _action_entry(action: Mapping[str, Any], outcome: Mapping[str, Any] | None, pending: str) -> Entry:
     spec = action["spec"]
-    result = str(outcome["outcome"]) if outcome else "waiting"
+    result = str(outcome["outcome"]) if outcome else pending
     bound = [("revision", spec.get("revision")), ("attempt", spec.get("attempt")), ("step", spec.get("step"))]
     detail = [
         (name, str(value)) for name, value in (*bound, ("evidence", spec.get("evidence"))) if value not in ("", None)

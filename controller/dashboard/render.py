@@ -18,7 +18,7 @@ from controller.dashboard.gather import Listing
 from controller.dashboard.page import Page, make_line
 from controller.dashboard.sessions import Session
 from controller.jsonable import jsonable
-from controller.person import BINDING_TO_EVIDENCE, WORDS, Signed, why_not
+from controller.person import BINDING_TO_EVIDENCE, WORDS, Signed, who_acts, why_not
 from crds.v1alpha1.action import ActionKind
 from manifests.secrets import redact_text
 
@@ -65,6 +65,7 @@ def _environment() -> Environment:
         asset=_asset,
         moment=words.moment,
         change_groups=changes.groups,
+        who_acts=who_acts,
     )
     return env
 
@@ -157,16 +158,13 @@ _VERBS = {ActionKind.ROLLBACK: "roll back", ActionKind.SKIP: "skip the pause of"
 
 
 def _acts(rollout_object: Mapping[str, Any], rights: Mapping[str, bool]) -> list[dict[str, Any]]:
-    """Every action: whether its button works, and why not."""
+    """Every action: whether the person may, and why it would have no effect now."""
     acts = []
     for kind, (title, meaning) in WORDS.items():
         pointless = why_not(rollout_object, kind)
-        barred = (
-            ""
-            if rights.get(kind.value) and rights.get("create")
-            else f"You may not {_VERBS.get(kind, kind.value)} this rollout."
-        )
-        acts.append({"kind": kind.value, "title": title, "meaning": meaning, "why_not": barred or pointless,
+        allowed = bool(rights.get(kind.value) and rights.get("create"))
+        acts.append({"kind": kind.value, "title": title, "meaning": meaning, "why_not": pointless,
+                     "allowed": allowed, "verb": _VERBS.get(kind, kind.value),
                      "main": not pointless and kind is ActionKind.APPROVE, "danger": kind in _DANGER})  # fmt: skip
     return acts
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from html.parser import HTMLParser
 from typing import Any
 
@@ -344,3 +345,61 @@ def test_an_act_without_effect_says_why_on_the_page() -> None:
     page = make_page(data.rollouts()[0], data.actions(), data.live_view(), history, "")
     entry = next(entry for entry in page.chronicle if "ApprovalWithdrawn" in entry.title)
     assert entry.text.endswith(f"No effect: {why}")
+
+
+def fragments_of(live: Any, history: Any = None, rights: bool = True, **status: Any) -> dict[str, str]:
+    """What a page says, markup and white space reduced to what people read."""
+    rollout = data.rollouts()[0]
+    rollout["status"].update(status)
+    session = Sessions().begin("token", "kim")
+    verbs = dict.fromkeys([*(kind.value for kind in ActionKind), "create"], rights)
+    found = render.fragments(make_page(rollout, data.actions(), live, history), verbs, session)
+    return {name: " ".join(re.sub(r"<[^>]+>", "", html).split()) for name, html in found.items()}
+
+
+def test_who_may_do_nothing_reads_one_sentence() -> None:
+    act = fragments_of(data.live_view(), rights=False)["act"]
+    assert act.count("You may") == 1 and "Nothing is paused" not in act
+    assert "create on rolloutactions" in act and "weighlock-approver" in act
+    assert "You may" not in fragments_of(data.live_view())["act"]
+
+
+@pytest.mark.parametrize(
+    ("phase", "step", "sentence"),
+    [
+        ("Shadow", "prepare", "Compared as soon as the candidate's pods serve."),
+        ("Bake", "bake", "Not compared in Bake; Shadow, Canary and Ramp hold both arms to equal load."),
+        ("RolledBack", "", "No candidate is being weighed."),
+    ],
+)
+def test_load_that_nobody_compares_says_why(phase: str, step: str, sentence: str) -> None:
+    view = data.live_view()
+    load = view.load.model_copy(update={"matched": None, "message": ""})
+    said = fragments_of(view.model_copy(update={"load": load}), phase=phase, step={"name": step})["load"]
+    assert sentence in said and "Not known" not in said
+
+
+def test_without_a_verdict_no_stratum_is_said_to_lack_traffic() -> None:
+    view = data.live_view().model_copy(update={"verdict": None})
+    said = fragments_of(view, phase="RolledBack")
+    assert "no traffic" not in said["matrix"] and "0 of 0" not in said["head"]
+
+
+def test_without_the_operator_an_act_is_not_said_to_wait() -> None:
+    said = fragments_of(None)
+    assert "pause · outcome not known now" in said["chronicle"]
+    assert "it does not answer for this rollout now" in said["matrix"]
+    assert "pause · waiting" in fragments_of(data.live_view(), {})["chronicle"]
+
+
+def test_a_recorder_that_is_away_is_somebodys_work() -> None:
+    holding = [{"type": "Holding", "status": "True", "reason": "RecorderUnreachable", "message": "away"}]
+    said = fragments_of(data.live_view().model_copy(update={"recorder_healthy": False}), conditions=holding)["head"]
+    assert "Next: Somebody must bring the recorder back" in said
+    assert "the numbers below are the last that it gave" in said
+
+
+def test_a_rollback_says_what_was_breached() -> None:
+    view = data.live_view().model_copy(update={"verdict": None})
+    verdict = {"result": "FAIL", "message": "globex/2049+/ttft"}
+    assert "Breached: globex/2049+/ttft" in fragments_of(view, phase="RolledBack", verdict=verdict)["head"]
