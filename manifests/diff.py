@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from manifests import compare, diff_defaults, diff_pod
+from manifests import compare, diff_defaults, diff_pod, diff_ranks
 from manifests.codes import make_finding
 from manifests.compare import Meaning
 from manifests.diff_pairing import PairingError, Side, mark_of, marks_of, pair, side_of
@@ -192,7 +192,7 @@ def _compare(old: Manifest, new: Manifest, hardware: str | None) -> tuple[list[C
     unresolved_parts(old, new, unknown)
     _limits(old, new, findings)
     findings += [finding for finding in findings_of(new) if finding.level == "error"]
-    return lines, unknown, findings
+    return diff_ranks.without_idle_collectives(old, new, lines), unknown, findings
 
 
 def _limits(old: Manifest, new: Manifest, findings: list[Finding]) -> None:
