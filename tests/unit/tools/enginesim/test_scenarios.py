@@ -9,6 +9,7 @@ from itertools import takewhile
 
 import pytest
 
+from tools.demo.world import SHARED_PREFIX
 from tools.enginesim.batcher import Batcher
 from tools.enginesim.metrics import Metrics
 from tools.enginesim.sequence import Sequence
@@ -22,7 +23,7 @@ BASE = ("serve", "Qwen/Qwen3-30B-A3B", "-tp", "4", "--max-model-len", "32K", "--
 BASE += ("--long-prefill-token-threshold", "76", "--stream-interval", "16")
 STABLE = ("--max-num-batched-tokens", "3072")
 BAD = (*STABLE, "--speculative-config", '{"method":"ngram","num_speculative_tokens":3}', "--no-enable-prefix-caching")
-FRONTEND_SECONDS = 0.2
+FRONTEND_SECONDS = 0.15
 WARMUP_SECONDS = 5.0
 STRATA = [(tenant, bucket) for tenant in ("acme", "globex", "initech") for bucket in range(3)]
 
@@ -57,7 +58,7 @@ def replay(flags: tuple[str, ...], rate: float = 60.0, seconds: float = 20.0, ve
         arrivals="poisson",
     )
     waiting = list(takewhile(lambda request: request.at_seconds < seconds, requests))[::-1]
-    writer = PromptWriter(1, "globex", 0.9)
+    writer = PromptWriter(1, "globex", SHARED_PREFIX)
     outcome = Outcome()
     now = 0.0
 
