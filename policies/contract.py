@@ -121,6 +121,13 @@ class Contract:
 _BLOCK_SECONDS = {Preset.FAST: 5.0, Preset.CONSERVATIVE: 10.0}
 _STALL_SECONDS = {Preset.FAST: 15.0, Preset.CONSERVATIVE: 30.0}
 _LONGER = "write for example 2s"
+_EXAMPLES = {"margin": "25%", "limit": "2s", "percentile": "99"}
+"""What people write as a bare number, as it should be."""
+
+RAREST = 1e-4
+"""Least share of requests that a percentile may leave above itself. Nothing is proven before some hundred requests of
+that share were seen, so P99.99 asks for about a million requests of every stratum; beyond it no step would end."""
+
 OTHER_TENANT = "other"
 """Name of the pooled stratum of tenants that the policy does not name."""
 
@@ -136,6 +143,9 @@ def contract_from_mapping(spec: Mapping[str, Any]) -> Contract:
         if first["type"] == "extra_forbidden":
             near = get_close_matches(str(first["loc"][-1]), sorted(_field_names(RolloutPolicySpec)), 1, 0.4)
             remedy = f"did you mean {near[0]}?" if near else "remove it"
+        elif first["type"] == "string_type":
+            example = _EXAMPLES.get(str(first["loc"][-1]), str(first["input"]))
+            remedy = f'write it as text, for example "{example}"'
         raise ContractError(path, str(first["msg"]).removeprefix("Value error, "), remedy) from error
     return make_contract(model)
 
@@ -158,6 +168,8 @@ def make_contract(spec: RolloutPolicySpec) -> Contract:
     stall = evidence.stall_tolerance
     tolerance_s = _STALL_SECONDS[evidence.preset] if stall is None else parse_duration_seconds(stall)
     _refuse_contradictions(evidence, block_s, tolerance_s)
+    checks = tuple(check for i, gate in enumerate(spec.gates) for check in _checks(i, gate))
+    _refuse_twins(spec.gates)
     if OTHER_TENANT in spec.tenants.required and spec.tenants.other == "pooled":
         raise ContractError("tenants.required", f"{OTHER_TENANT!r} names the pool of all others", "rename this tenant")
     if all(gate.mode is not GateMode.ENFORCE for gate in spec.gates):
@@ -171,7 +183,7 @@ def make_contract(spec: RolloutPolicySpec) -> Contract:
         bucket_edges=spec.length_buckets.edges,
         bucket_names=spec.length_buckets.names(),
         slo_us=_slo(spec),
-        checks=tuple(check for i, gate in enumerate(spec.gates) for check in _checks(i, gate)),
+        checks=checks,
         attempted=frozenset(spec.outcomes.attempted),
         block_s=block_s,
         stall_tolerance_s=tolerance_s,
@@ -223,8 +235,24 @@ def _refuse_contradictions(evidence: Evidence, block_s: float, tolerance_s: floa
         )
     if parse_duration_seconds(evidence.min_step) > parse_duration_seconds(evidence.max_hold):
         raise ContractError("evidence.minStep", "is longer than maxHold, so no step could pass", "lower it")
+    if evidence.stall_tolerance is not None and tolerance_s > parse_duration_seconds(evidence.max_hold):
+        raise ContractError("evidence.stallTolerance", "is longer than maxHold, so no step could fail", "lower it")
     if parse_duration_seconds(evidence.freshness) < 2 * block_s:
         raise ContractError("evidence.freshness", f"is shorter than two blocks of {block_s:g} s", "raise it")
+
+
+def _refuse_twins(gates: Sequence[Gate]) -> None:
+    """Two gates must not ask the same question: their rows would have one name and two answers."""
+    seen: dict[tuple[Metric, float | None, str], int] = {}
+    for index, gate in enumerate(gates):
+        quantile = parse_number(gate.percentile) if gate.percentile else None
+        for bound in ("margin", "limit"):
+            if getattr(gate, bound) is None:
+                continue
+            first = seen.setdefault((gate.metric, quantile, bound), index)
+            if first != index:
+                problem = f"gates[{first}] has a {bound} for the same {'percentile' if quantile else 'metric'} already"
+                raise ContractError(f"gates[{index}].{bound}", problem, "keep one of the two")
 
 
 def _checks(index: int, gate: Gate) -> list[Check]:
@@ -234,6 +262,9 @@ def _checks(index: int, gate: Gate) -> list[Check]:
     is_latency = gate.metric in LATENCY_METRICS
     quantile = parse_number(gate.percentile) / 100.0 if gate.percentile else None
     share = round(1.0 - quantile, 12) if quantile is not None else 0.0
+    if quantile is not None and share < RAREST:
+        problem = f"{gate.percentile!r} leaves fewer than 1 in 10,000 requests above it: no step could prove it"
+        raise ContractError(f"{where}.percentile", problem, 'write "99.99" or less')
     prefix = f"p{gate.percentile}-" if gate.percentile else ""
     metric = gate.metric.value
     checks = []

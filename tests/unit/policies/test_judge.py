@@ -287,6 +287,16 @@ def test_dry_run_gates_are_shown_and_decide_nothing(rng: np.random.Generator) ->
     assert {r.mode for r in verdict.rows if r.metric == "ttft"} == {"dryRun"}
 
 
+def test_what_lies_just_inside_the_bounds_is_taken_and_a_bare_number_is_told_its_form() -> None:
+    from policies.contract import contract_from_mapping
+
+    gates = [{**LIMIT, "percentile": "99.99"}, {**LIMIT, "percentile": "99"}, {**MARGIN, "percentile": "99"}]
+    policy = {"gates": gates, "evidence": {"maxHold": "1h", "stallTolerance": "1h"}}
+    assert [check.share for check in contract_from_mapping(policy).checks] == [0.0001, 0.01, 0.01]
+    with pytest.raises(ContractError, match='for example "25%"'):
+        contract_from_mapping({"gates": [{**MARGIN, "margin": 25}]})
+
+
 @pytest.mark.parametrize(
     ("change", "field"),
     [
@@ -305,6 +315,11 @@ def test_dry_run_gates_are_shown_and_decide_nothing(rng: np.random.Generator) ->
         ({"gates": [SUCCESS], "evidence": {"minStep": "3h"}}, "evidence.minStep"),
         ({"gates": [SUCCESS], "evidence": {"stallTolerance": "2s"}}, "evidence.stallTolerance"),
         ({"gates": [SUCCESS], "evidence": {"minStpe": "3h"}}, "evidence.minStpe"),
+        ({"gates": [SUCCESS], "evidence": {"stallTolerance": "5h"}}, "evidence.stallTolerance"),
+        ({"gates": [LIMIT, {**LIMIT, "percentile": "99.0", "mode": "dryRun"}]}, "gates[1].limit"),
+        ({"gates": [SUCCESS, {**SUCCESS, "limit": "98%"}]}, "gates[1].limit"),
+        ({"gates": [{**LIMIT, "percentile": "99.999999"}]}, "gates[0].percentile"),
+        ({"gates": [{**MARGIN, "margin": 25}]}, "gates.0.margin"),
     ],
 )
 def test_contradicting_policies_are_refused_with_the_field(change: dict[str, object], field: str) -> None:
