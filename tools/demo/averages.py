@@ -59,7 +59,7 @@ def better_on_average(records: Iterable[Record], attempt: int, tenant: str, buck
         f"{per_token.sentence}, whole request {whole.sentence}, first token {first.sentence}"
     )
     tail = f"P99 time to first token of {tenant}/{bucket} ({len(stable.hurt):,} of them): {hurt.sentence}"
-    return [(per_token.falls and whole.falls, means), (not hurt.falls, tail)]
+    return [(per_token.falls and whole.falls, means), (hurt.rises, tail)]
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,10 @@ class _Pair:
     @property
     def falls(self) -> bool:
         return self.candidate < self.stable
+
+    @property
+    def rises(self) -> bool:
+        return self.candidate > self.stable
 
     @property
     def sentence(self) -> str:

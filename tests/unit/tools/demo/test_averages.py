@@ -35,6 +35,8 @@ def test_faster_on_average_and_a_worse_tail_are_both_said() -> None:
 def test_what_is_not_so_does_not_hold() -> None:
     means, tail = better_on_average(of_globex(1, (0.3, 0.02)), 3, *STRATUM)
     assert not means[0] and not tail[0]
+    means, tail = better_on_average(of_globex(1, (0.4, 0.01)), 3, *STRATUM)
+    assert not means[0] and not tail[0]  # equal is neither better nor worse
 
 
 def test_a_request_without_its_copy_is_no_comparison() -> None:
