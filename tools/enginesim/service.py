@@ -32,7 +32,7 @@ from tools.enginesim.text import (
 TENANT_HEADERS = ("x-weighlock-tenant", "x-tenant")
 EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
 ACCEPTANCE_SPREAD = 0.3
-FRONTEND_WAIT = 0.16  # mean of the exponential wait for the front end, as a share of its own time
+FRONTEND_WAIT = 0.22  # mean of the exponential wait for the front end, as a share of its own time
 ENGINE_DEAD = "EngineCore encountered an issue. See stack trace (above) for the root cause."
 
 
