@@ -4,13 +4,14 @@ Called by `acts.py` with the recorder's request records. A live request and its 
 them compare the two revisions and nothing else. Pure.
 """
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
-Finding = tuple[bool, str]
+from tools.demo.checks import Finding
+from tools.load.stats import quantile
+
 Record = Mapping[str, Any]
 
 
@@ -53,7 +54,7 @@ def better_on_average(records: Iterable[Record], attempt: int, tenant: str, buck
     per_token = _Pair(fmean(stable.tpot), fmean(candidate.tpot))
     whole = _Pair(fmean(stable.e2e), fmean(candidate.e2e))
     first = _Pair(fmean(stable.ttft), fmean(candidate.ttft))
-    hurt = _Pair(_p99(stable.hurt), _p99(candidate.hurt))
+    hurt = _Pair(quantile(stable.hurt, 0.99) or 0.0, quantile(candidate.hurt, 0.99) or 0.0)
     means = (
         f"mean of {len(stable.e2e):,} requests that both revisions answered, stable → candidate: time per token "
         f"{per_token.sentence}, whole request {whole.sentence}, first token {first.sentence}"
@@ -105,8 +106,3 @@ def _arms(records: Iterable[Record], attempt: int, stratum: tuple[str, str]) -> 
 def _is_whole(record: Record) -> bool:
     known = record.get("ttft_s") is not None and record.get("e2e_s") is not None
     return known and record.get("outcome") == "ok" and (record.get("output_tokens") or 0) > 1
-
-
-def _p99(values: list[float]) -> float:
-    """The smallest value that at least 99 % do not exceed."""
-    return sorted(values)[math.ceil(0.99 * len(values)) - 1]
